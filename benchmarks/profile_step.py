@@ -2,8 +2,8 @@
 
     python benchmarks/profile_step.py [--rows mini-full,base-ragged] [--dtype float32] [--steps 3] [--threads 2]
 
-The rows are those of training_step.py. `plain` is the ragged model without tuning: PyTorch's dropout and
-cross-entropy, attention always on the padded grid, freed memory returned to the system. The profiler allocates
+The rows are those of training_step.py. `plain` is the ragged model of remote code without this package: PyTorch's
+operations, attention on the padded grid, freed memory returned to the system. The profiler allocates
 memory, so both sides are slower than in training_step.py: compare the shares.
 """
 
@@ -17,7 +17,7 @@ from timed_step import Step
 from torch.profiler import ProfilerActivity, profile
 from training_step import ROWS, make
 
-from modeling_mybert import attention_mybert, cpu_mybert, length_groups_mybert
+from modeling_mybert import operations_mybert
 from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
@@ -65,13 +65,7 @@ def milliseconds(row: str, tuned: bool, arguments: argparse.Namespace) -> Counte
     if tuned:
         keep_freed_memory()
         return measure(row, arguments)
-    never = float("inf")
-    with (
-        mock.patch.object(cpu_mybert, "dropout", torch.nn.functional.dropout),
-        mock.patch.object(attention_mybert, "apply_dropout", torch.nn.functional.dropout),
-        mock.patch.object(length_groups_mybert, "COST_OF_A_GROUP", never),
-        mock.patch.object(cpu_mybert, "_PIECE", never),
-    ):
+    with mock.patch.object(operations_mybert, "faster", None):  # PyTorch's own operations
         return measure(row, arguments)
 
 

@@ -8,10 +8,8 @@
     flash_attention_2      the tokens, by cu_seq_lens   yes       half           CUDA
     flash_attention_3, 4   the tokens, by cu_seq_lens   no        half           CUDA
 
-All backends give the same numbers. On the CPU, sdpa has one grid for each group of sequences of similar length
-(`length_groups_mybert`). sdpa replaces a backend that lacks a requested feature, with one warning.
-`output_attentions` always uses eager. Other functions of `ALL_ATTENTION_FUNCTIONS` work on the grid. They and
-flex_attention, whose BlockMask is square, always get as many queries as keys.
+All backends give the same numbers. sdpa replaces a backend that lacks a requested feature, with one warning.
+`output_attentions` always uses eager. Other functions of `ALL_ATTENTION_FUNCTIONS` work on the grid.
 """
 
 import torch
@@ -20,12 +18,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
-from .cpu_mybert import dropout as apply_dropout
-from .cpu_mybert import eager_on_cpu, linear, softmax
-from .input_checks_mybert import can_read_without_sync
-from .length_groups_mybert import Attention, length_groups
+from .operations_mybert import attend_on_cpu, attend_rows_on_cpu, linear, softmax
+from .operations_mybert import dropout as apply_dropout
 from .padding_mybert import Layout, RaggedLayout
-from .query_subset_mybert import QuerySubset
 
 logger = logging.get_logger(__name__)
 
@@ -113,11 +108,6 @@ def works_on_tokens(backend: str) -> bool:
     return backend in ("flex_attention", "varlen_attn") or "flash" in backend  # "flash": transformers' own test
 
 
-def takes_fewer_queries(backend: str) -> bool:
-    """Whether `backend` may get the queries of some tokens and the keys of all."""
-    return backend in ("eager", "sdpa") or (works_on_tokens(backend) and backend != "flex_attention")
-
-
 def resolve_backend(backend: str, query: Tensor, layout: Layout, dropout: float) -> str:
     """`backend`, or sdpa if it does not support this batch; the first time, a warning gives the reason.
 
@@ -159,6 +149,7 @@ class MyBertSelfAttention(nn.Module):
     """Multi-head self-attention (Devlin et al. 2019; names as in transformers' BERT)."""
 
     is_causal = False  # read by transformers' attention functions
+    by_products = staticmethod(eager_attention_forward)
 
     def __init__(self, config: MyBertConfig):
         super().__init__()
@@ -175,89 +166,69 @@ class MyBertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        output_attentions: bool = False,
-        query_states: Tensor | None = None,
-        queries: QuerySubset | None = None,
+        self, hidden_states: Tensor, layout: Layout, output_attentions: bool = False, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """
         Args:
             hidden_states: (T, H), or (B, S, H) in a dense layout.
             output_attentions: return the probabilities, computed by eager.
-            query_states: (R, H) the states of `queries`.
-            queries: the tokens that attend; None: all.
+            rows: (R,) the tokens whose output is used; None: all.
 
         Returns:
-            (T, H), (B, S, H), or (R, H) with `queries`; and the probabilities (N, A, L, L) if asked for.
+            (T, H), (B, S, H), or (R, H) with `rows`; and the probabilities (N, A, L, L) if asked for.
         """
-        query_states = hidden_states if queries is None else query_states
-        query, key, value = (
-            linear(project, states)
-            for project, states in (
-                (self.query, query_states),
-                (self.key, hidden_states),
-                (self.value, hidden_states),
-            )
-        )
-        return self.attend(query, key, value, layout, output_attentions, queries)
+        if rows is not None:
+            context = attend_rows_on_cpu(self, hidden_states, layout, rows, self._dropout)
+            if context is not None:
+                return context, None
+        query, key, value = (linear(project, hidden_states) for project in (self.query, self.key, self.value))
+        context, probabilities = self.attend(query, key, value, layout, output_attentions)
+        return context if rows is None else context.index_select(0, rows), probabilities
+
+    @property
+    def _dropout(self) -> float:
+        return self.config.attention_probs_dropout_prob if self.training else 0.0
 
     def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        layout: Layout,
-        output_attentions: bool = False,
-        queries: QuerySubset | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, layout: Layout, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """`forward` after the projections: query (T, H), or (R, H) with `queries`; key and value (T, H)."""
+        """`forward` after the projections."""
         query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in (query, key, value))
-        query_layout = layout if queries is None else queries
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        dropout = self._dropout
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = resolve_backend(backend, query, layout, dropout)
-        on_cpu = query.device.type == "cpu" and can_read_without_sync(query, self.training)
-        if backend == "sdpa" and on_cpu and isinstance(layout, RaggedLayout):
-            learns = self.training or query.requires_grad  # the same when a checkpointed layer is recomputed
-            backend = "eager" if eager_on_cpu(query.dtype, dropout, learns) else "sdpa"
-            if (groups := length_groups(query_layout, layout, query.shape[1], by_head=backend == "eager")) is not None:
-                return groups.attend(query, key, value, self._attention(backend, dropout)).flatten(-2), None
+        if backend == "sdpa" and isinstance(layout, RaggedLayout):
+            context = attend_on_cpu(self, query, key, value, layout, dropout)
+            if context is not None:
+                return context.flatten(-2), None
         interface = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         compute = self._on_tokens if works_on_tokens(backend) else self._on_grid
-        context, probabilities = compute(interface, query, key, value, query_layout, layout, dropout)
+        context, probabilities = compute(interface, query, key, value, layout, dropout)
         return context.flatten(-2), probabilities.to(value.dtype) if output_attentions else None
 
-    def _attention(self, backend: str, dropout: float) -> Attention:
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
-        return lambda *inputs: attend(self, *inputs, scaling=self.scaling, dropout=dropout, is_causal=False)[0]
-
-    def _on_grid(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, Tensor | None]:
-        """(R, A, D), (T, A, D) → (N, A, L, D) → (R, A, D): only this step and `LengthGroups` compute padding."""
-        query = query_layout.to_grid(query).transpose(1, 2)
-        key, value = (key_layout.to_grid(x).transpose(1, 2) for x in (key, value))
+    def _on_grid(self, attend, query, key, value, layout, dropout) -> tuple[Tensor, Tensor | None]:
+        """(T, A, D) → (N, A, L, D) → (T, A, D): only this step computes padding."""
+        query, key, value = (layout.to_grid(x).transpose(1, 2) for x in (query, key, value))
         context, probabilities = attend(
-            self, query, key, value, key_layout.mask, scaling=self.scaling, dropout=dropout, is_causal=False
+            self, query, key, value, layout.mask, scaling=self.scaling, dropout=dropout, is_causal=False
         )
-        return query_layout.from_grid(context), probabilities
+        return layout.from_grid(context), probabilities
 
-    def _on_tokens(self, attend, query, key, value, query_layout, key_layout, dropout) -> tuple[Tensor, None]:
-        """(R, A, D), (T, A, D) → (1, A, R, D) → (R, A, D): the backend keeps the sequences apart."""
+    def _on_tokens(self, attend, query, key, value, layout, dropout) -> tuple[Tensor, None]:
+        """(T, A, D) → (1, A, T, D) → (T, A, D): the backend keeps the sequences apart."""
         query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
         context, _ = attend(
             self,
             query,
             key,
             value,
-            key_layout.block_mask() if self.config._attn_implementation == "flex_attention" else None,
+            layout.block_mask() if self.config._attn_implementation == "flex_attention" else None,
             scaling=self.scaling,
             dropout=dropout,
             is_causal=False,
-            cu_seq_lens_q=query_layout.cu_seq_lens,
-            cu_seq_lens_k=key_layout.cu_seq_lens,
-            # a subset's longest sequence cannot be read without waiting for the device
-            max_length_q=key_layout.grid[1] if query_layout is key_layout else query_layout.total,
-            max_length_k=key_layout.grid[1],
+            cu_seq_lens_q=layout.cu_seq_lens,
+            cu_seq_lens_k=layout.cu_seq_lens,
+            max_length_q=layout.grid[1],
+            max_length_k=layout.grid[1],
         )
         return context.squeeze(0), None

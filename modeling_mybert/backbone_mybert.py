@@ -15,15 +15,12 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
-from .attention_mybert import MyBertSelfAttention, takes_fewer_queries
+from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
-from .cpu_mybert import row_multiple
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
 from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
-from .int8_mybert import count_int8, use_int8
-from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout, padded_to_multiple
-from .prepacked_mybert import PrepackedEncoder
-from .query_subset_mybert import QuerySubset, first_token_queries, query_subset
+from .operations_mybert import prepacked_encoder, round_up, use_int8
+from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout
 
 logger = logging.get_logger(__name__)
 
@@ -55,34 +52,19 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}  # noqa: RUF012
 
-    def train(self, mode: bool = True) -> "MyBertPreTrainedModel":
-        """As in torch.
-
-        Raises:
-            ValueError: the model has int8 weights, which cannot be trained.
-        """
-        if mode and self.config.int8_outliers is not None:
-            raise ValueError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
-        return super().train(mode)
-
     def optimize_for_inference(self) -> "MyBertPreTrainedModel":
         """Makes inference on the CPU faster, most of all for one short text, and returns the model.
 
-        The linear layers of the encoder get copies of their weights in oneDNN's own layout, which take as much memory
-        again. Outputs agree to rounding. The model works as before on other devices, in training and where gradients
-        are computed. The copies follow a change of a weight, except one that PyTorch does not record (by way of
-        `weight.data`, as PEFT merges adapters, or by another process) since the last call of the model; then call
-        `optimize_for_inference` again.
+        The package `mybert`, if it is installed, gives the linear layers of the encoder copies of their weights in
+        oneDNN's own layout, which take as much memory again. Outputs agree to rounding. The model works as before on
+        other devices, in training and where gradients are computed. The copies follow a change of a weight, except one
+        that PyTorch does not record (by way of `weight.data`, as PEFT merges adapters, or by another process) since
+        the last call of the model; then call `optimize_for_inference` again.
         """
         for module in self.modules():
             if isinstance(module, MyBertEncoder):
-                module.prepacked = PrepackedEncoder()
+                module.prepacked = prepacked_encoder()
         return self
-
-    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """As in transformers, int8 weights included: they are buffers."""
-        count = super().num_parameters(only_trainable, exclude_embeddings)
-        return count + (0 if only_trainable else count_int8(self))
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -158,8 +140,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 the position table, a row with no real token.
         """
         inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
-        layers = self._prepacked_layers()
-        dense = _has_hooks(self.embeddings) or (layers is None and _has_hooks(self.encoder))
+        dense = _has_hooks(self.embeddings) or _has_hooks(self.encoder)
         layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q, position_ids, dense)
         if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
             raise ValueError(
@@ -176,52 +157,33 @@ class MyBertModel(MyBertPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        queries = None
+        rows = padding = None
         if tokens_to_keep is not None:
-            all_tokens = output_hidden_states is not False or output_attentions
-            tokens, queries = self._last_queries(tokens_to_keep, inputs, layout, all_tokens)
-        if output_attentions or not isinstance(layout, RaggedLayout):
-            layers = None
-        outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, queries, layers)
-        computed = layout if queries is None else queries
-        last_hidden_state = computed.to_batch(outputs.last_hidden_state)
-        if tokens_to_keep is not None and queries is None:
-            last_hidden_state = last_hidden_state.flatten(0, 1)[tokens]
+            tokens_to_keep = self._checked(tokens_to_keep, inputs)
+            if output_hidden_states is False and not output_attentions:
+                rows, padding = _rows_to_compute(tokens_to_keep, layout)
+        outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, rows)
+        if rows is None:
+            first_tokens = layout.first_tokens(outputs.last_hidden_state)
+            last_hidden_state = layout.to_batch(outputs.last_hidden_state)
+            if tokens_to_keep is not None:
+                last_hidden_state = last_hidden_state.flatten(0, 1)[tokens_to_keep]
+        else:
+            first_tokens, last_hidden_state = outputs.last_hidden_state.tensor_split([layout.grid[0]])
+            if padding is not None:
+                last_hidden_state = last_hidden_state.masked_fill(padding[:, None], 0)
         return BaseModelOutputWithPooling(
             last_hidden_state=last_hidden_state,
-            pooler_output=None
-            if self.pooler is None
-            else self.pooler(computed.first_tokens(outputs.last_hidden_state)),
+            pooler_output=None if self.pooler is None else self.pooler(first_tokens),
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
 
-    def _prepacked_layers(self) -> Any:
-        prepacked = getattr(self.encoder, "prepacked", None)  # a module around the encoder has no such attribute
-        if prepacked is None:
-            return None
-        return prepacked.layers(self.encoder, self.embeddings.position_embeddings.weight)
-
-    def _last_queries(
-        self, tokens_to_keep: Tensor | Sequence[int], inputs: Tensor, layout: Layout, all_tokens: bool
-    ) -> tuple[Tensor, QuerySubset | None]:
-        """The (K,) tokens to keep, and the queries of the last layer; None if it computes all tokens."""
-        # A Tensor's length may be unknown in a graph being compiled.
-        only_first = not isinstance(tokens_to_keep, Tensor) and len(tokens_to_keep) == 0
+    def _checked(self, tokens_to_keep: Tensor | Sequence[int], inputs: Tensor) -> Tensor:
         tokens = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
         places = inputs.shape[0] * inputs.shape[1]
         check_ids("tokens_to_keep", tokens, places, "places of the batch", self.training, "see its shape")
-        if all_tokens or not isinstance(layout, RaggedLayout) or not self._saves_queries(layout, tokens):
-            return tokens, None
-        return tokens, first_token_queries(layout) if only_first else query_subset(layout, tokens)
-
-    def _saves_queries(self, layout: RaggedLayout, tokens: Tensor) -> bool:
-        """Whether the last layer can compute fewer tokens, and there are any to leave out."""
-        if torch.jit.is_tracing() or torch.compiler.is_exporting():  # type: ignore[attr-defined]
-            return False
-        if not (len(self.encoder.layer) and takes_fewer_queries(self.config._attn_implementation)):
-            return False
-        return torch.compiler.is_compiling() or tokens.numel() + layout.grid[0] < layout.total
+        return tokens
 
     def _layout(
         self,
@@ -252,9 +214,24 @@ class MyBertModel(MyBertPreTrainedModel):
             raise ValueError(f"a packed batch has input_ids of shape (1, total_tokens), got {tuple(inputs.shape)}")
         else:
             layout = packed_layout(cu_seq_lens, max_length, inputs.shape[1])
-        if isinstance(layout, RaggedLayout) and layout.indices is not None:
-            return padded_to_multiple(layout, row_multiple(layout.total, inputs.device, self.dtype))
-        return layout
+        return round_up(layout, inputs.device, self.dtype) if isinstance(layout, RaggedLayout) else layout
+
+
+def _rows_to_compute(tokens: Tensor, layout: Layout) -> tuple[Tensor | None, Tensor | None]:
+    """
+    Args:
+        tokens: (K,) places in the flattened batch whose last hidden states are asked for.
+
+    Returns:
+        (N + K,) rows of each sequence's first token, then of these tokens; None: the last layer computes all tokens.
+        (K,) which of the tokens are padding; None: none is.
+    """
+    if not isinstance(layout, RaggedLayout):
+        return None, None
+    if not torch.compiler.is_compiling() and len(tokens) + layout.grid[0] >= layout.total:
+        return None, None
+    rows, padding = layout.rows_of(tokens)
+    return torch.cat([layout.cu_seq_lens[:-1].to(rows), rows]), padding
 
 
 _LIBRARIES = {"torch", "transformers", "accelerate", "peft"}  # their hooks work with tensors of any shape

@@ -3,6 +3,7 @@
 import copy
 import re
 import shutil
+from collections.abc import Collection
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -51,6 +52,11 @@ QUESTION_ANSWERING = {
         "pt": ["AutoModelForQuestionAnswering"],
         "type": "text",
     }
+}
+# Modules that travel only with the head whose pipeline they are; all others travel with every checkpoint.
+MODULES_OF_HEADS = {
+    "ForQuestionAnswering": ("question_answering_mybert", "answer_decoding_mybert"),
+    "ForTokenClassification": ("token_classification_mybert", "words_mybert", "entities_mybert"),
 }
 OLD_MODEL_TYPE = "mybert"
 """The model type of configurations that BERT cannot express, and of all checkpoints before version 0.2."""
@@ -206,10 +212,10 @@ class MyBertConfig(PreTrainedConfig):
         transformers alone would list the saved class only, and every other Auto class would fail on the folder.
         """
         folder = Path(save_directory).resolve()
-        code = {path.stem: path for path in Path(__file__).resolve().parent.glob("*_mybert.py")}
+        code = self.code()
         available = {auto: name for auto, name in AUTO_MAP.items() if name.split(".")[0] in code}
         self.auto_map = {**(getattr(self, "auto_map", None) or {}), **available}
-        self._set_custom_pipelines()
+        self._set_custom_pipelines(code)
         super().save_pretrained(save_directory, **({} if push_to_hub else kwargs))
         for path in code.values():
             if path.parent != folder:
@@ -217,10 +223,22 @@ class MyBertConfig(PreTrainedConfig):
         if push_to_hub:  # here, since transformers would push before the code is there
             self.push_to_hub(**{"repo_id": folder.name, **kwargs})
 
-    def _set_custom_pipelines(self) -> None:
+    def code(self) -> dict[str, Path]:
+        """The modules that travel with this checkpoint, by name."""
+        here = Path(__file__).resolve().parent
+        found = {path.stem: path for path in here.glob("*_mybert.py")}
+        for head, names in MODULES_OF_HEADS.items():
+            is_saved = head in str((self.architectures or ())[:1])
+            for name in names:
+                path = found.pop(name, Path(self.name_or_path) / f"{name}.py")  # beside the code that is copied here
+                if is_saved and path.is_file():
+                    found[name] = path
+        return found
+
+    def _set_custom_pipelines(self, code: Collection[str]) -> None:
         """Name the pipeline of question answering, which `pipeline` then finds in the folder."""
         pipelines = _without_ours(getattr(self, "custom_pipelines", None) or {})
-        if "ForQuestionAnswering" in str((self.architectures or ())[:1]):
+        if "question_answering_mybert" in code:
             pipelines |= copy.deepcopy(QUESTION_ANSWERING)
         self.__dict__.pop("custom_pipelines", None)
         if pipelines:

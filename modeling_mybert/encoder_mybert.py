@@ -4,7 +4,6 @@ Tokens are stored as the layout stores them: (T, …) in a ragged layout, (B, S,
 give the shapes of the ragged one.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,9 +14,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
-from .cpu_mybert import MyBertDropout, linear
-from .padding_mybert import Layout
-from .query_subset_mybert import QuerySubset
+from .operations_mybert import MyBertDropout, linear
+from .padding_mybert import Layout, RaggedLayout
 
 
 class MyBertEmbeddings(nn.Module):
@@ -75,16 +73,12 @@ class MyBertAttention(nn.Module):
         self.output = MyBertResidual(config, config.hidden_size)
 
     def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        output_attentions: bool = False,
-        queries: QuerySubset | None = None,
+        self, hidden_states: Tensor, layout: Layout, output_attentions: bool = False, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """(T, H) → (T, H), or (R, H) with `queries`; and the probabilities (N, A, L, L) if asked for."""
-        query_states = hidden_states if queries is None else hidden_states.index_select(0, queries.rows)
-        context, probabilities = self.self(hidden_states, layout, output_attentions, query_states, queries)
-        return self.output(context, query_states), probabilities
+        """(T, H) → (T, H), or (R, H) with `rows`; and the probabilities (N, A, L, L) if asked for."""
+        context, probabilities = self.self(hidden_states, layout, output_attentions, rows)
+        residual = hidden_states if rows is None else hidden_states.index_select(0, rows)
+        return self.output(context, residual), probabilities
 
 
 class MyBertIntermediate(nn.Module):
@@ -111,14 +105,10 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.chunk = config.chunk_size_feed_forward
 
     def forward(
-        self,
-        hidden_states: Tensor,
-        layout: Layout,
-        output_attentions: bool = False,
-        queries: QuerySubset | None = None,
+        self, hidden_states: Tensor, layout: Layout, output_attentions: bool = False, rows: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """(T, H) → (T, H), or (R, H) with `queries`; with `output_attentions` also (N, A, L, L)."""
-        hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, queries)
+        """(T, H) → (T, H), or (R, H) with `rows`; with `output_attentions` also (N, A, L, L)."""
+        hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, rows)
         hidden_states = self.feed_forward(hidden_states)
         return hidden_states if probabilities is None else (hidden_states, probabilities)
 
@@ -138,30 +128,22 @@ class MyBertEncoder(nn.Module):
         self.gradient_checkpointing = False
         self.prepacked: Any = None  # PrepackedEncoder, by `optimize_for_inference`
 
-    def train(self, mode: bool = True) -> "MyBertEncoder":
-        """As in torch."""
-        if self.prepacked is not None:
-            self.prepacked.discard()
-        return super().train(mode)
-
     def forward(
         self,
         hidden_states: Tensor,
         layout: Layout,
         output_hidden_states: bool | int | list[int] = False,
         output_attentions: bool = False,
-        queries: QuerySubset | None = None,
-        layers: Sequence[Any] | None = None,
+        rows: Tensor | None = None,
     ) -> BaseModelOutput:
         """
         Args:
             hidden_states: (T, H).
             output_hidden_states: whether to return hidden states, or which ones, counted from either end.
-            queries: the tokens that the last layer computes; not with hidden states or attentions.
-            layers: to call in place of the modules, with their arguments; they return no attentions.
+            rows: (R,) the tokens whose output is used; the last layer computes no others.
 
         Returns:
-            last_hidden_state: (T, H), or (R, H) with `queries`.
+            last_hidden_state: (T, H), or (R, H) with `rows`.
             hidden_states: the input of each layer and the last output, (B, S, H) or (1, T, H); None where not asked
                 for.
             attentions: (N, A, L, L) of each layer.
@@ -178,14 +160,17 @@ class MyBertEncoder(nn.Module):
             return layout.from_batch(batch)  # so that the recorded tensor receives gradients, as in BERT
 
         hidden_states = record(0, hidden_states)
-        # A compiled encoder cannot contain prepacked weights.
-        called: Sequence[Any] = [*self.layer] if torch.compiler.is_compiling() or layers is None else layers
-        for index, layer in enumerate(called, 1):
-            output = layer(hidden_states, layout, output_attentions, queries if index + 1 == count else None)
+        layers: Any = self.layer
+        if self.prepacked is not None and isinstance(layout, RaggedLayout) and not output_attentions:
+            layers = self.prepacked.layers(self, hidden_states) or self.layer
+        for index, layer in enumerate(layers, 1):
+            output = layer(hidden_states, layout, output_attentions, rows if index + 1 == count else None)
             if output_attentions:
                 output, probabilities = output
                 all_attentions.append(probabilities)
             hidden_states = record(index, output)
+        if rows is not None and not len(self.layer):
+            hidden_states = hidden_states.index_select(0, rows)
         return BaseModelOutput(
             last_hidden_state=hidden_states,
             hidden_states=None if output_hidden_states is False else tuple(all_hidden_states),  # type: ignore[arg-type]

@@ -7,24 +7,19 @@ always checked.
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from transformers import PreTrainedModel
 
 
 def can_read_without_sync(tensor: Tensor, training: bool) -> bool:
     """Whether the values of `tensor` can be read without slowing training down."""
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    if tracing or torch.compiler.is_compiling() or tensor.is_meta or may_be_transformed():
+    if tracing or torch.compiler.is_compiling() or tensor.is_meta:
+        return False
+    try:
+        tensor.data_ptr()
+    except RuntimeError:  # inside `torch.func`
         return False
     return tensor.device.type == "cpu" or not training
-
-
-def may_be_transformed() -> bool:
-    """Whether `torch.func` or forward-mode derivatives are active; True if this PyTorch has no way to tell."""
-    try:
-        return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    except AttributeError:  # private names, which a later PyTorch may rename
-        return True
 
 
 def check_inputs(

@@ -2,12 +2,10 @@
 
 Shape letters of this package:
     B batch, S padded sequence length, N sequences in a batch or pack, L longest sequence, T tokens in the ragged
-    layout, R queries of a subset, H hidden size, A heads, D head size, V vocabulary.
+    layout, R tokens whose output is used, H hidden size, A heads, D head size, V vocabulary.
 """
 
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,75 +16,29 @@ from .input_checks_mybert import can_read_without_sync
 
 
 @dataclass
-class TokenRows:
-    """Tokens of `N` sequences, stored one after the other, and the place of each in a grid of `N` rows.
+class RaggedLayout:
+    """The real tokens of a padded or packed batch, stored one after the other.
 
     Attributes:
-        grid: (N, L).
+        grid: (N, L). Attention by a mask computes one row for each sequence.
         indices: (T,) place of each token in the flattened grid; None when T = N·L and nothing is missing.
         cu_seq_lens: (N + 1,) int32, where each sequence starts.
+        mask: bool (N, 1, 1, L), the keys that attention may see on the grid; None: all.
+        packed: the batch has the form (1, T), not that of the grid.
+        made: what attention makes once a batch.
     """
 
     grid: tuple[int, int]
     indices: Tensor | None
     cu_seq_lens: Tensor
-
-    def to_grid(self, rows: Tensor) -> Tensor:
-        """(T, …) → (N, L, …), zeros where there is no token."""
-        if self.indices is None:
-            return rows.unflatten(0, self.grid)
-        flat = rows.new_zeros(self.grid[0] * self.grid[1], *rows.shape[1:])
-        return flat.index_copy(0, self.indices[: len(rows)], rows).unflatten(0, self.grid)
-
-    def from_grid(self, grid: Tensor) -> Tensor:
-        """(N, L, …) → (T, …)."""
-        flat = grid.flatten(0, 1)
-        return flat if self.indices is None else flat.index_select(0, self.indices)
-
-    def first_tokens(self, rows: Tensor) -> Tensor:
-        """(T, …) → (N, …), each sequence's first token."""
-        return rows[self.cu_seq_lens[:-1]]
+    mask: Tensor | None = None
+    packed: bool = False
+    made: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
         """T."""
         return self.grid[0] * self.grid[1] if self.indices is None else self.indices.numel()
-
-    @cached_property
-    def lengths(self) -> list[int]:
-        """Lengths of the N sequences, read once a batch; on other devices than the CPU this synchronises."""
-        return [end - start for start, end in pairwise(self.cu_seq_lens.tolist())]
-
-
-@dataclass
-class RaggedLayout(TokenRows):
-    """The real tokens of a padded or packed batch.
-
-    Attributes:
-        mask: bool (N, 1, 1, L), the keys that attention may see on the grid; None: all.
-        packed: the batch has the form (1, T), not that of the grid.
-        padding_to_multiple: number of padding tokens appended to the real ones, so that T is a round number. No real
-            token attends to them; `cu_seq_lens` leaves them out.
-    """
-
-    mask: Tensor | None = None
-    packed: bool = False
-    padding_to_multiple: int = 0
-    _block_mask: BlockMask | None = None
-    length_groups: dict[bool, Any] = field(default_factory=dict)  # LengthGroups of all tokens, by `by_head`
-
-    def to_batch(self, rows: Tensor) -> Tensor:
-        """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
-        rows = rows[: self.total - self.padding_to_multiple]
-        return rows[None] if self.packed else self.to_grid(rows)
-
-    def from_batch(self, batch: Tensor) -> Tensor:
-        """(1, T, …), (B, S, …) or (1, S, …) for all sequences → (T, …)."""
-        rows = batch.flatten(0, 1) if self.packed else self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
-        if not self.padding_to_multiple:
-            return rows
-        real = rows[: self.total - self.padding_to_multiple]  # values at padding may be NaN: use zeros instead
-        return torch.cat([real, real.new_zeros(self.padding_to_multiple, *real.shape[1:])])
 
     @property
     def positions(self) -> Tensor:
@@ -96,17 +48,49 @@ class RaggedLayout(TokenRows):
             return self.indices % length
         return torch.arange(length, device=self.cu_seq_lens.device).repeat(self.grid[0])
 
+    def to_grid(self, rows: Tensor) -> Tensor:
+        """(T, …) → (N, L, …), zeros where there is no token."""
+        if self.indices is None:
+            return rows.unflatten(0, self.grid)
+        flat = rows.new_zeros(self.grid[0] * self.grid[1], *rows.shape[1:])
+        return flat.index_copy(0, self.indices, rows).unflatten(0, self.grid)
+
+    def from_grid(self, grid: Tensor) -> Tensor:
+        """(N, L, …) → (T, …)."""
+        flat = grid.flatten(0, 1)
+        return flat if self.indices is None else flat.index_select(0, self.indices)
+
+    def to_batch(self, rows: Tensor) -> Tensor:
+        """(T, …) → (1, T, …) for a packed batch, else (B, S, …) with zeros at padding."""
+        return rows[None] if self.packed else self.to_grid(rows)
+
+    def from_batch(self, batch: Tensor) -> Tensor:
+        """(1, T, …), (B, S, …) or (1, S, …) for all sequences → (T, …)."""
+        return batch.flatten(0, 1) if self.packed else self.from_grid(batch.expand(*self.grid, *batch.shape[2:]))
+
+    def first_tokens(self, rows: Tensor) -> Tensor:
+        """(T, …) → (N, …), each sequence's first token."""
+        return rows[self.cu_seq_lens[:-1]]
+
+    def rows_of(self, places: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(K,) places in the flattened batch → the row of each, and which of them are padding; None: none."""
+        if self.packed or self.indices is None or self.mask is None:
+            return places, None
+        rows = places.new_zeros(self.grid[0] * self.grid[1])
+        rows[self.indices] = torch.arange(self.total, device=rows.device)
+        return rows[places], ~self.mask.flatten()[places]
+
     def block_mask(self) -> BlockMask:
         """The mask of flex attention over the T tokens, built once a batch (T·T bytes meanwhile)."""
-        if self._block_mask is None:
+        if "block mask" not in self.made:
             sequence = _sequence_of_each_token(self.cu_seq_lens, self.total)
 
             def same_sequence(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
                 return sequence[query] == sequence[key]
 
             size = (self.total, self.total)
-            self._block_mask = create_block_mask(same_sequence, None, None, *size, device=sequence.device)
-        return self._block_mask
+            self.made["block mask"] = create_block_mask(same_sequence, None, None, *size, device=sequence.device)
+        return self.made["block mask"]
 
 
 @dataclass
@@ -222,15 +206,6 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
     indices = places_in_grid(cu_seq_lens, max_length, total)
     mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]
     return RaggedLayout(grid, indices, cu_seq_lens, mask[:, None, None, :], packed=True)
-
-
-def padded_to_multiple(layout: RaggedLayout, multiple: int) -> RaggedLayout:
-    """The layout with padding tokens appended until T is a multiple, or until the grid has no more padding."""
-    if multiple == 1 or layout.indices is None or layout.mask is None:
-        return layout  # `nonzero` would wait for a GPU
-    padding = (~layout.mask).flatten().nonzero().squeeze(1)[: -layout.total % multiple]
-    indices = torch.cat([layout.indices, padding])
-    return replace(layout, indices=indices, padding_to_multiple=len(padding), length_groups={})
 
 
 def _full_layout(grid: tuple[int, int], device: torch.device) -> RaggedLayout:

@@ -13,9 +13,8 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
-from .cpu_mybert import linear
 from .input_checks_mybert import check_ids, check_labels
-from .losses_mybert import at_least_one, mean_cross_entropy
+from .operations_mybert import at_least_one, linear, mean_cross_entropy
 
 
 class MyBertPredictionHeadTransform(nn.Module):

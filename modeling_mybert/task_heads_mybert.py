@@ -20,9 +20,8 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
-from .cpu_mybert import MyBertDropout
 from .input_checks_mybert import can_read_without_sync, check_labels
-from .losses_mybert import at_least_float32, at_least_one, mean_cross_entropy
+from .operations_mybert import MyBertDropout, at_least_float32, at_least_one, mean_cross_entropy
 from .padding_mybert import packed_layout
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import EvalPrediction
 
-from modeling_mybert.losses_mybert import at_least_one
+from modeling_mybert.operations_mybert import at_least_one
 from mybert.distillation.teacher import Comparison
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.evaluation import label_sums, metrics_from_sums

@@ -11,7 +11,7 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import EvalPrediction, PreTrainedConfig
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from modeling_mybert.losses_mybert import at_least_one
+from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
 from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
 from mybert.finetuning.tasks.base import Task

@@ -11,9 +11,9 @@ from accelerate.state import AcceleratorState
 from transformers import TrainingArguments
 from transformers.utils import logging
 
-from modeling_mybert.cpu_mybert import has_bfloat16_products
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
+from mybert.inference.cpu.processor import has_bfloat16_products
 from mybert.training.reporters import check_trackers
 
 logger = logging.get_logger(__name__)

@@ -17,13 +17,12 @@ from modeling_mybert import (
     MyBertForPreTraining,
     MyBertModel,
     attention_mybert,
-    cpu_mybert,
-    length_groups_mybert,
     padding_mybert,
 )
 from modeling_mybert.attention_mybert import MyBertSelfAttention
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout, padded_layout
-from modeling_mybert.query_subset_mybert import query_subset
+from mybert.inference.cpu import attention as attention_on_cpu
+from mybert.inference.cpu import softmax
 
 DROPPING = ["eager", "sdpa", "sdpa apart"]
 ON_CPU = [*DROPPING, "flex_attention", "varlen_attn"]  # the last two by way of sdpa
@@ -35,7 +34,7 @@ LENGTHS = [7, 1, 19, 12]
 def backend(request, monkeypatch) -> str:
     """The backend to set; "sdpa apart" is sdpa in groups of similar length, however few sequences they have."""
     name, _, apart = request.param.partition(" ")
-    monkeypatch.setattr(length_groups_mybert, "COST_OF_A_GROUP", 0 if apart else 10**9)
+    monkeypatch.setattr(attention_on_cpu, "COST_OF_A_GROUP", 0 if apart else 10**9)
     return name
 
 
@@ -163,24 +162,13 @@ def test_a_backend_on_tokens_is_called_so_that_it_gives_the_formula(tiny_config,
     assert bool(kernels) == (backend != "flex_attention")
 
 
-@pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("layout", [pack, left_padded])
 @pytest.mark.parametrize("backend", [*DROPPING, "varlen_attn", "flash_attention_2"], indirect=True)
 @torch.no_grad()
-def test_a_subset_of_queries_gets_the_outputs_among_all_queries(
-    tiny_config, kernels, unreadable, backend, layout, on_gpu
-):
-    if on_gpu:
-        unreadable()
+def test_some_rows_get_the_outputs_among_all_rows(tiny_config, kernels, backend, layout):
     whole, module, x = layout(), attention(tiny_config, backend), tokens(tiny_config)
-    wanted = [0, 3, 7, 9, 11, 38]  # of the ragged tokens, three of them first ones
-    places = torch.tensor(wanted) if whole.packed else whole.indices[wanted]
-    kept = query_subset(whole, places)
-    assert set(kept.rows.tolist()) == {0, 3, 7, 8, 9, 11, 27, 38}
-    found = kept.to_batch(module(x, whole, False, x[kept.rows], kept)[0])
-    torch.testing.assert_close(found, module(x, whole)[0][wanted], atol=1e-5, rtol=1e-5)
-    for call in kernels[:1]:
-        assert call["max_k"] == max(LENGTHS) and call["max_q"] >= 3
+    rows = torch.tensor([0, 8, 27, 38, 3, 0, 11])
+    torch.testing.assert_close(module(x, whole, rows=rows)[0], module(x, whole)[0][rows], atol=1e-5, rtol=1e-5)
 
 
 def test_flash_attention_gets_the_dropout_in_training_and_none_in_evaluation(tiny_config, kernels):
@@ -293,14 +281,14 @@ def test_half_precision_stays_near_the_formula_and_trains(tiny_config, backend, 
 @pytest.mark.parametrize("length", [1, 31, 32, 40])
 def test_softmax_is_the_formula_in_its_dtype(dtype, length):
     scores = torch.randn(3, 5, length).to(dtype)
-    found = cpu_mybert.softmax(scores)
+    found = softmax(scores)
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), scores.double().softmax(-1), rtol=torch.finfo(dtype).eps, atol=1e-7)
 
 
 @pytest.mark.parametrize("lengths", [[64, 50, 64], [64, *[2] * 8]])
 def test_half_precision_trains_on_the_cpu_to_the_gradients_of_the_formula(tiny_config, monkeypatch, lengths):
-    monkeypatch.setattr(length_groups_mybert, "COST_OF_A_GROUP", 0)
+    monkeypatch.setattr(attention_on_cpu, "COST_OF_A_GROUP", 0)
     module = attention(tiny_config, "sdpa").train()
     x = tokens(tiny_config, lengths)
     per_sequence(module, x, lengths).square().mean().backward()

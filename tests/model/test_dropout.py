@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from modeling_mybert.cpu_mybert import MyBertDropout, dropout
+from modeling_mybert.operations_mybert import MyBertDropout, dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

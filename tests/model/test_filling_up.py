@@ -4,16 +4,18 @@ import pytest
 import torch
 from labelled_batches import LENGTHS, batch, tokens_computed
 
-from modeling_mybert import MyBertForPreTraining, MyBertModel, backbone_mybert, cpu_mybert, length_groups_mybert
+from modeling_mybert import MyBertForPreTraining, MyBertModel
+from mybert.inference.cpu import attention as attention_on_cpu
+from mybert.inference.cpu import onednn, rounding
 
 
 @pytest.fixture(params=["one group", "several groups"])
 def filled_up(request, monkeypatch):
     """Called, it makes models pad every batch to a multiple of tokens."""
-    monkeypatch.setattr(length_groups_mybert, "COST_OF_A_GROUP", 0 if request.param == "several groups" else 10**9)
+    monkeypatch.setattr(attention_on_cpu, "COST_OF_A_GROUP", 0 if request.param == "several groups" else 10**9)
 
     def fill(multiple: int) -> None:
-        monkeypatch.setattr(backbone_mybert, "row_multiple", lambda total, device, dtype: multiple)
+        monkeypatch.setattr(rounding, "row_multiple", lambda total, device, dtype: multiple)
 
     return fill
 
@@ -96,7 +98,7 @@ def test_values_at_padding_have_no_effect(tiny_config, filled_up, poison):
 @pytest.mark.parametrize("how", ["autocast", "weights", "oneDNN"])
 @torch.no_grad()
 def test_only_half_precision_and_onednn_batches_are_padded_to_a_multiple(tiny_config, monkeypatch, how):
-    monkeypatch.setattr(cpu_mybert, "is_faster", lambda: how == "oneDNN")
+    monkeypatch.setattr(onednn, "onednn_is_faster", lambda: how == "oneDNN")
     tiny_config.max_position_embeddings = 512
     model = MyBertModel(tiny_config).eval()
     seen = tokens_computed(model, layer=0)

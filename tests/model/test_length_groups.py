@@ -6,9 +6,8 @@ from torch import Tensor
 from twins import twins
 
 from modeling_mybert import MyBertModel
-from modeling_mybert.length_groups_mybert import LengthGroups, length_groups
 from modeling_mybert.padding_mybert import packed_layout, padded_layout
-from modeling_mybert.query_subset_mybert import first_token_queries, query_subset
+from mybert.inference.cpu.attention import LengthGroups, Queries, length_groups
 
 HEADS, SIZE = 2, 4
 
@@ -44,19 +43,19 @@ def test_each_sequence_attends_to_itself(kind, tokens, by_head):
     lengths = lengths_like(kind)
     layout = layout_of(lengths)
     some = torch.arange(layout.total)[::3]
-    queries = {"all": layout, "first": first_token_queries(layout), "some": query_subset(layout, some)}[tokens]
+    queries = {"all": layout, "first": Queries(layout, layout.cu_seq_lens[:-1]), "some": Queries(layout, some)}[tokens]
     # Key and value are parts of one product, query is a tensor of its own, as in the last layer.
     product = torch.randn(layout.total, 2 * HEADS * SIZE, dtype=torch.float64)
     key, value = (x.unflatten(-1, (HEADS, SIZE)) for x in product.chunk(2, dim=-1))
     query = torch.randn(queries.total, HEADS, SIZE, dtype=torch.float64)
     found = LengthGroups(queries, layout, HEADS, by_head).attend(query, key, value, plain)
-    torch.testing.assert_close(found, alone(query, key, value, queries.lengths, lengths))
+    torch.testing.assert_close(found, alone(query, key, value, queries.cu_seq_lens.diff().tolist(), lengths))
 
 
 @pytest.mark.parametrize("by_head", [False, True])
 @torch.no_grad()
 def test_rows_may_have_any_strides(by_head):
-    layout = layout_of(lengths_like("mixed"))
+    layout = layout_of(lengths := lengths_like("mixed"))
     rows, width = layout.total, HEADS * SIZE
     inputs = [
         torch.randn(rows, 2 * width + 1, dtype=torch.float64)[:, 1 : width + 1].unflatten(-1, (HEADS, SIZE)),
@@ -64,17 +63,17 @@ def test_rows_may_have_any_strides(by_head):
         torch.randn(rows, SIZE, HEADS, dtype=torch.float64).transpose(1, 2),
     ]
     found = LengthGroups(layout, layout, HEADS, by_head).attend(*inputs, plain)
-    torch.testing.assert_close(found, alone(*inputs, layout.lengths, layout.lengths))
+    torch.testing.assert_close(found, alone(*inputs, *2 * [lengths]))
 
 
 @pytest.mark.parametrize("by_head", [False, True])
 def test_gradients_of_parts_of_one_product_are_those_of_each_sequence(by_head):
-    layout = layout_of(lengths_like("mixed"))
+    layout = layout_of(lengths := lengths_like("mixed"))
     product = torch.randn(layout.total, 3 * HEADS * SIZE, dtype=torch.float64, requires_grad=True)
     inputs = [x.unflatten(-1, (HEADS, SIZE)) for x in product.chunk(3, dim=-1)]
     weights = torch.randn_like(inputs[0])
     found = LengthGroups(layout, layout, HEADS, by_head).attend(*inputs, plain)
-    expected = alone(*inputs, layout.lengths, layout.lengths)
+    expected = alone(*inputs, *2 * [lengths])
     gradients = [torch.autograd.grad(context, product, weights)[0] for context in (found, expected)]
     torch.testing.assert_close(*gradients)
 
@@ -100,7 +99,7 @@ def test_a_grid_without_padding_needs_no_groups_and_a_batch_makes_them_once():
     assert length_groups(full, full, HEADS, by_head=False) is None
     groups = [length_groups(gaps, gaps, HEADS, by_head) for by_head in (False, True, False, True)]
     assert groups[0] is groups[2] and groups[1] is groups[3] and groups[0] is not groups[1]
-    assert length_groups(first_token_queries(gaps), gaps, HEADS, by_head=True) not in groups
+    assert length_groups(Queries(gaps, gaps.cu_seq_lens[:-1]), gaps, HEADS, by_head=True) not in groups
 
 
 MASKS = {

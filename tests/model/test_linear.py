@@ -7,16 +7,15 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from twins import twins
 
-from modeling_mybert import cpu_mybert
-from modeling_mybert.cpu_mybert import linear
+from mybert.inference.cpu import linear, onednn
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 
 
 @pytest.fixture(autouse=True)
 def foreign_processor(monkeypatch):
-    monkeypatch.setattr(cpu_mybert, "is_faster", lambda: True)
-    monkeypatch.setattr(cpu_mybert, "least_rows", lambda: 0)
+    monkeypatch.setattr(onednn, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(onednn, "least_rows", lambda: 0)
 
 
 class Products(TorchDispatchMode):
@@ -183,11 +182,11 @@ def test_above_128_rows_only_multiples_of_16_use_onednn(rows, onednn):
 
 
 def test_fewer_rows_than_pay_use_pytorch(monkeypatch):
-    monkeypatch.setattr(cpu_mybert, "least_rows", lambda: 9)
-    for rows, onednn in ((8, 0), (9, 1)):
+    monkeypatch.setattr(onednn, "least_rows", lambda: 9)
+    for rows, expected in ((8, 0), (9, 1)):
         with Products() as counted:
             linear(nn.Linear(4, 3), torch.randn(2, rows // 2, 4) if rows == 8 else torch.randn(rows, 4))
-        assert counted.onednn == onednn
+        assert counted.onednn == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

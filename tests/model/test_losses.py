@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from modeling_mybert import MyBertForMaskedLM, cpu_mybert
-from modeling_mybert.losses_mybert import mean_cross_entropy
+from modeling_mybert import MyBertForMaskedLM
+from modeling_mybert.operations_mybert import mean_cross_entropy
+from mybert.inference.cpu import elementwise
 
 
 @pytest.fixture
 def pieces(monkeypatch):
     """Called with a number of rows, it makes losses compute so many rows at a time."""
-    return lambda rows, classes: monkeypatch.setattr(cpu_mybert, "_PIECE", rows * classes)
+    return lambda rows, classes: monkeypatch.setattr(elementwise, "_PIECE", rows * classes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -15,7 +15,8 @@ from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from twins import twins as twins_of
 
-from modeling_mybert import MyBertModel, cpu_mybert, prepacked_mybert
+from modeling_mybert import MyBertModel
+from mybert.inference.cpu import onednn, prepacked
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 PRODUCTS = 9
@@ -24,8 +25,8 @@ PRODUCTS = 9
 
 @pytest.fixture(autouse=True)
 def any_processor(monkeypatch):
-    monkeypatch.setattr(cpu_mybert, "is_faster", lambda: True)
-    monkeypatch.setattr(cpu_mybert, "has_bfloat16_products", lambda: True)
+    monkeypatch.setattr(onednn, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(prepacked, "has_bfloat16_products", lambda: True)
 
 
 @pytest.fixture
@@ -172,7 +173,7 @@ def test_modules_replaced_twice_between_calls_are_used(twins):
 
 def test_a_change_by_another_thread_while_weights_are_prepacked_is_noticed(twins, monkeypatch):
     theirs, ours = twins
-    prepack = prepacked_mybert._prepack
+    prepack = prepacked._prepack
 
     def interrupted(*args):
         layers = prepack(*args)
@@ -180,7 +181,7 @@ def test_a_change_by_another_thread_while_weights_are_prepacked_is_noticed(twins
         return layers
 
     with monkeypatch.context() as patch, torch.no_grad():
-        patch.setattr(prepacked_mybert, "_prepack", interrupted)
+        patch.setattr(prepacked, "_prepack", interrupted)
         outputs(ours)
     change_in_place(theirs)
     assert_same(theirs, ours)
@@ -360,7 +361,7 @@ def test_the_encoder_and_the_word_embeddings_may_be_wrapped(twins):
     ours.embeddings.word_embeddings = Around(ours.embeddings.word_embeddings)
     assert_same(theirs, ours)
     ours.encoder = Around(ours.encoder)
-    assert_same(theirs, ours, prepacked=False)
+    assert_same(theirs, ours)
 
 
 def test_a_deleted_model_frees_its_weights_without_garbage_collection(twins):

@@ -7,7 +7,8 @@ from recomputation import checkpoint_layers
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, length_groups_mybert
+from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
+from mybert.inference.cpu import attention
 from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.planning.phases import CorpusShape
 
@@ -52,7 +53,7 @@ def test_parameters_of_each_part_are_those_of_the_model(size):
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_counted_operations_are_those_of_a_ragged_step(checkpointing, monkeypatch):
-    monkeypatch.setattr(length_groups_mybert, "COST_OF_A_GROUP", 0)  # one length in each group, without padding
+    monkeypatch.setattr(attention, "COST_OF_A_GROUP", 0)  # one length in each group, without padding
     config = MyBertConfig.from_size("tiny", vocab_size=300)
     lengths = [256, 160]
     model = MyBertForPreTraining(config).train()

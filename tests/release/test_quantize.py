@@ -4,7 +4,6 @@ import copy
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,13 +15,12 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.activations import ACT2FN
 
 from modeling_mybert import MyBertModel
-from modeling_mybert.int8_mybert import MyBertInt8Linear, int8_obstacle
 from mybert import Embedder, Predictor, UserError, cli, quantize
+from mybert.inference.cpu.int8 import MyBertInt8Linear, int8_obstacle
 from mybert.release.card.card_data import CardData
-from mybert.release.convert.full_checkpoint import load_checkpoint
+from mybert.release.convert.full_checkpoint import count_parameters, load_checkpoint
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
 from mybert.release.convert.quantize import least_output
-from mybert.release.hub import verify as verify_module
 from mybert.release.hub.clean_process_check import run_pipeline
 from mybert.release.hub.handler import EndpointHandler
 from mybert.release.hub.verify import write_reference
@@ -218,6 +216,20 @@ def test_a_model_refuses_training_and_gradients(quantised):
         states.sum().backward()
 
 
+NO_PACKAGE = """
+from transformers import AutoModel
+try:
+    AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_without_the_package_int8_weights_are_refused_in_one_line(quantised, run_foreign):
+    (message,) = run_foreign(NO_PACKAGE, quantised("encoder"))
+    assert message.startswith("int8 weights need the package mybert, which is not installed here")
+
+
 @pytest.mark.parametrize("lacking", ["processor", "operation"])
 def test_a_machine_without_int8_products_says_so(lacking, quantised, models, monkeypatch, tmp_path):
     folder = quantised("encoder")
@@ -225,7 +237,7 @@ def test_a_machine_without_int8_products_says_so(lacking, quantised, models, mon
         monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
         message = "this processor has no int8 instructions"
     else:
-        monkeypatch.setattr("modeling_mybert.int8_mybert._PRODUCT", "no_such_operation")
+        monkeypatch.setattr("mybert.inference.cpu.int8._PRODUCT", "no_such_operation")
         message = "has no int8 products by oneDNN; install a build for x86-64"
     with pytest.raises(UserError, match=f"{message}.*use the checkpoint that this one was quantised from"):
         Embedder(str(folder))
@@ -288,15 +300,11 @@ def test_dtype_int8_needs_an_int8_model(command, quantised, models, tmp_path, ca
     assert cli.main([command, str(quantised("classifier")), *arguments]) == 0
 
 
-def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(
-    quantised, capsys, clean_processes, monkeypatch
-):
-    fork = SimpleNamespace(run=lambda command, cwd, **_: clean_processes(*command[3:], cwd=cwd))
-    monkeypatch.setattr(verify_module, "subprocess", fork)
+def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(quantised, capsys):
     assert cli.main(["push", str(quantised("filler")), "--repo-id", "ann/int8", "--dry-run"]) == 0
     card = capsys.readouterr().out
     assert "The outputs of the saved head and of the encoder are equal" in card
-    assert "It needs a processor with VNNI instructions" in card
+    assert "It needs the package MyBERT, a processor with VNNI instructions" in card
     assert "tokenizer_kwargs={'truncation': True}, device='cpu')" in card
     for claim in ("Without remote code", "With MyBERT's code", "Fine-tune"):
         assert claim not in card
@@ -326,7 +334,7 @@ def test_a_new_int8_layer_has_the_buffers_that_are_loaded():
 @pytest.mark.parametrize("name", ["encoder", "classifier"])
 def test_all_parameters_are_counted_and_the_service_answers_as_the_python_api(name, quantised, models):
     folder = str(quantised(name))
-    count = load_checkpoint(folder).model.num_parameters()
+    count = count_parameters(load_checkpoint(folder).model)
     assert count == load_checkpoint(str(models(name))).model.num_parameters() == CardData.of(Path(folder)).parameters
     settings = ServeSettings(folder, device="cpu")
     with TestClient(Service(ServedCheckpoint(settings), settings, None).app) as client:

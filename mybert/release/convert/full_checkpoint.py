@@ -25,6 +25,7 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.sentence_modules import MODULES, module_entries, modules_folder
 from mybert.common.tables import print_table
+from mybert.inference.cpu.int8 import count_int8
 from mybert.release.heads import head_of
 from tokenization import MyBertTokenizer
 
@@ -114,11 +115,16 @@ def finish(checkpoint: Checkpoint, folder: Path, stage: str, settings: Any, sour
         stage,
         settings=settings,
         inputs={"checkpoint": identity(source)},
-        counts={"parameters": checkpoint.model.num_parameters()},
+        counts={"parameters": count_parameters(checkpoint.model)},
         architecture=type(checkpoint.model).__name__,
         left_out=checkpoint.left_out,
         **facts,
     )
+
+
+def count_parameters(model: MyBertPreTrainedModel) -> int:
+    """The number of parameters, those of int8 layers included, which are buffers."""
+    return model.num_parameters() + count_int8(model)
 
 
 def print_conversion(title: str, checkpoint: Checkpoint, rows: list[tuple]) -> None:

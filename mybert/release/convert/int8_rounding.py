@@ -6,7 +6,7 @@ Shapes: `T` tokens, `I` inputs, `O` outputs, `K` outliers.
 import torch
 from torch import Tensor, nn
 
-from modeling_mybert.int8_mybert import MyBertInt8Linear
+from mybert.inference.cpu.int8 import MyBertInt8Linear
 
 _EXPONENT = 0.57  # of the inputs' spread; the rest falls to the weights (Xiao et al. 2023)
 _DAMPING = 0.01  # share of the mean of the diagonal (Frantar et al. 2022)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from modeling_mybert import MyBertModel
-from modeling_mybert.int8_mybert import int8_obstacle, int8_products, use_bfloat16_attention
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout
 from mybert.common.errors import UserError
 from mybert.common.output_folders import staged_folder
@@ -16,6 +15,7 @@ from mybert.common.packed_batches import batches_by_length, packed_inputs
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.sequence_length import trained_tokens
+from mybert.inference.cpu.int8 import int8_obstacle, int8_products, use_bfloat16_attention
 from mybert.io.documents import read_documents
 from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion, refuse_int8
 from mybert.release.convert.int8_rounding import int8_linear

@@ -147,7 +147,9 @@ def _complete_code(bundle: Bundle) -> None:
     """Writes code and `auto_map` if the checkpoint lacks a part of them."""
     auto_map = bundle.config.get("auto_map")
     auto_map = auto_map if isinstance(auto_map, dict) else {}
-    modules = {bundle.folder / f"{str(name).split('.')[0]}.py" for name in auto_map.values()}
+    pipelines = bundle.config.get("custom_pipelines")
+    pipelines = [entry.get("impl") for entry in (pipelines if isinstance(pipelines, dict) else {}).values()]
+    modules = {bundle.folder / f"{str(name).split('.')[0]}.py" for name in [*auto_map.values(), *pipelines]}
     try:
         needed = modules | {Path(file) for module in modules for file in get_relative_import_files(module)}
         complete = modeling_mybert.AUTO_MAP.keys() <= auto_map.keys() and all(file.is_file() for file in needed)

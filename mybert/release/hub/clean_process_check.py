@@ -1,4 +1,4 @@
-"""Checks a published model in a clean process, which has only torch and transformers.
+"""Checks a published model in a clean process, which has only torch and transformers; int8 weights need MyBERT too.
 
     python -P clean_process_check.py MODEL REVISION REFERENCE AUTO_CLASS…
 
@@ -62,10 +62,11 @@ def run_pipeline(model: str, source: dict, call: dict | None) -> None:
 
 
 def main(model: str, revision: str, folder: str, *classes: str) -> None:
-    sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))  # importing them now fails
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     reference = json.loads((Path(folder) / "reference.json").read_text(encoding="utf-8"))
+    absent = ["modeling_mybert", "tokenization", *([] if reference["needs_package"] else ["mybert"])]
+    sys.modules.update(dict.fromkeys(absent))  # importing them now fails
     torch.set_num_threads(reference["threads"])
     torch.manual_seed(0)  # for weights that were not saved
     source = {"revision": revision}

@@ -1,22 +1,24 @@
 """Verification of a model in a clean process: every Auto class, bit for bit, and the pipeline on a long text."""
 
+import contextlib
 import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import transformers
 from safetensors.torch import save_file
 
-from modeling_mybert import MyBertConfig, MyBertModel
+from modeling_mybert import MyBertConfig, MyBertModel, operations_mybert
 from mybert.common.devices import quiet_loading
 from mybert.common.errors import UserError
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
-from mybert.release.convert.full_checkpoint import load_checkpoint
+from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint
 from mybert.release.heads import PIPELINES, pipeline_arguments
 
 SCRIPT = Path(__file__).with_name("clean_process_check.py")
@@ -29,6 +31,22 @@ def write_reference(checkpoint: Path, folder: Path) -> None:
     """Writes outputs, labels and token ids by the classes of this package into the new `folder`."""
     folder.mkdir()
     loaded = load_checkpoint(str(checkpoint))
+    is_int8 = loaded.model.config.int8_outliers is not None
+    with contextlib.nullcontext() if is_int8 else operations_of_torch():
+        _write_reference(loaded, folder)
+
+
+@contextlib.contextmanager
+def operations_of_torch() -> Iterator[None]:
+    """Computes as the code of a checkpoint does where this package is not installed."""
+    faster, operations_mybert.faster = operations_mybert.faster, None
+    try:
+        yield
+    finally:
+        operations_mybert.faster = faster
+
+
+def _write_reference(loaded: Checkpoint, folder: Path) -> None:
     model, tokenizer, head = loaded.model, loaded.tokenizer, type(loaded.model).__name__
     encoder, batches = model.base_model, list(ragged_batches(model))
     flat = {name: x.flatten(0, -2) for name, x in batches[-1].items()}  # choices as rows
@@ -44,6 +62,7 @@ def write_reference(checkpoint: Path, folder: Path) -> None:
         "ids": [tokenizer(text)["input_ids"] for text in _TEXTS],
         "pipeline": pipeline_call(head, encoder.config, tokenizer.mask_token),
         "threads": torch.get_num_threads(),
+        "needs_package": encoder.config.int8_outliers is not None,
     }
     save_file({name: x.contiguous() for name, x in tensors.items()}, folder / "reference.safetensors")
     (folder / "reference.json").write_text(json.dumps(reference), encoding="utf-8", newline="\n")
@@ -70,6 +89,8 @@ def pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict | None:
 def verify(model: str, reference: Path, classes: list[str], revision: str = "main", home: Path | None = None) -> None:
     """Compares `model` with a reference, in a process without this package, without network and without the token.
 
+    int8 weights need the package `mybert`; the code of the model is that of the checkpoint all the same.
+
     Args:
         model: a folder, or the name of a repository in the cache of `home`.
         reference: a folder of `write_reference`.
@@ -85,7 +106,7 @@ def verify(model: str, reference: Path, classes: list[str], revision: str = "mai
         )
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        raise UserError(f"the model does not work in a process without MyBERT: {reason[0]}")
+        raise UserError(f"the model does not work in a clean process: {reason[0]}")
 
 
 def compare_with_bert(folder: Path) -> float | None:

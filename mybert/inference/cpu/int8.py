@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .cpu_mybert import has_bfloat16_products
-from .onednn_mybert import cpu_capabilities
+from mybert.inference.cpu.processor import cpu_capabilities, has_bfloat16_products
 
 _OPS, _PRODUCT, _PACK = torch.ops.onednn, "qlinear_pointwise", "qlinear_prepack"
 
@@ -77,6 +76,12 @@ class MyBertInt8Linear(nn.Module):
         if x.device.type != "cpu":
             raise ValueError(f"int8 weights work on the CPU, and the input is on {x.device}; choose the device cpu")
         return _Int8Product.apply(x, self) if torch.is_grad_enabled() else self.product(x)
+
+    def train(self, mode: bool = True) -> "MyBertInt8Linear":
+        """As in torch; raises ValueError for training."""
+        if mode:
+            raise ValueError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
+        return super().train(mode)
 
     def product(self, x: Tensor) -> Tensor:
         """`forward` without a check of the device and of gradients."""

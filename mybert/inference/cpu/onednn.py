@@ -4,19 +4,31 @@ PyTorch's x86 builds multiply float32 matrices by MKL. On AMD processors with AV
 to 1.5 times as fast, except for gradients of weights (benchmarks/RESULTS.md). The results agree to rounding.
 """
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .input_checks_mybert import may_be_transformed
+from mybert.inference.cpu.processor import cpu_capabilities, is_plain_cpu, may_be_transformed, onednn_is_faster
 
 ROWS = 16
 """Above `_FEW_ROWS`, only multiples of this number go to oneDNN, which compiles a product for each number of rows."""
 
 _FEW_ROWS = 128
+
+
+def linear(module: nn.Module, x: Tensor) -> Tensor:
+    """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features)."""
+    chosen = uses_onednn(x.device, x.dtype) and x.numel() >= least_rows() * x.shape[-1]
+    return onednn_linear(module, x) if chosen else module(x)
+
+
+def uses_onednn(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `linear` leaves MKL for oneDNN; never inside `torch.backends.mkldnn.flags(enabled=False)`."""
+    if not is_plain_cpu(device) or dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    return bool(torch.backends.mkldnn.enabled) and onednn_is_faster()
 
 
 def onednn_linear(module: nn.Module, x: Tensor) -> Tensor:
@@ -32,25 +44,6 @@ def onednn_linear(module: nn.Module, x: Tensor) -> Tensor:
     """
     with _LinearByOneDnn():
         return module(x)
-
-
-def cpu_capabilities() -> dict[str, Any]:
-    """Instructions of this processor by PyTorch's names; empty where PyTorch cannot tell."""
-    return getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.11 lacks it on some platforms
-
-
-@functools.cache
-def is_faster() -> bool:
-    """Whether this processor and this build of PyTorch are of the measured kind."""
-    has = cpu_capabilities()
-    measured = "AMD" in has.get("cpu_name", "") and bool(has.get("avx512_f"))
-    return measured and torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-@functools.cache
-def can_prepack() -> bool:
-    """Whether this build of PyTorch has oneDNN's products with prepacked weights."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
 def least_rows() -> int:

@@ -1,5 +1,7 @@
 """The encoder for inference on the CPU, with weights in oneDNN's own layout (`optimize_for_inference`).
 
+Classes of MyBERT are known by their names, since those of remote code are others than those of `modeling_mybert`.
+
 For one short text this takes two thirds of the time (benchmarks/RESULTS.md): products with prepacked weights are
 faster, query, key and value are one product, products add the residuals, and no module is called. The results agree to
 rounding.
@@ -14,13 +16,11 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import GELUActivation
 
-from .attention_mybert import MyBertSelfAttention
-from .cpu_mybert import MyBertDropout, has_prepacked_products
-from .encoder_mybert import MyBertAttention, MyBertEncoder, MyBertIntermediate, MyBertLayer, MyBertResidual
-from .padding_mybert import RaggedLayout
-from .query_subset_mybert import QuerySubset
+from mybert.inference.cpu.attention import Queries, attend_queries
+from mybert.inference.cpu.onednn import uses_onednn
+from mybert.inference.cpu.processor import can_prepack, has_bfloat16_products, is_plain_cpu
 
-_WITH_DROPOUT = (MyBertSelfAttention, MyBertDropout)
+_WITH_DROPOUT = ("MyBertSelfAttention", "MyBertDropout")
 _WEIGHTS = (Tensor, nn.Parameter)  # no subclass, such as a quantised weight or a shard
 
 
@@ -44,7 +44,7 @@ class _Product:
 class _PrepackedLayer:
     """Computes a `MyBertLayer` with prepacked copies of its weights."""
 
-    def __init__(self, layer: MyBertLayer, is_last: bool) -> None:
+    def __init__(self, layer: Any, is_last: bool) -> None:
         self.attention = attention = layer.attention.self
         projections = (attention.query, attention.key, attention.value)
         # The last layer may compute fewer queries than keys.
@@ -56,25 +56,41 @@ class _PrepackedLayer:
         self.output_norm = _norm(layer.output.LayerNorm)
 
     def __call__(
-        self, hidden_states: Tensor, layout: RaggedLayout, output_attentions: bool, queries: QuerySubset | None
+        self, hidden_states: Tensor, layout: Any, output_attentions: bool = False, rows: Tensor | None = None
     ) -> Tensor:
-        """(T, H) → (T, H), or (R, H) with `queries`, in the last layer only."""
-        states = hidden_states if queries is None else hidden_states.index_select(0, queries.rows)
-        if self.query is None:
-            query, key, value = self.projections(hidden_states).chunk(3, dim=-1)
-        else:
-            query, (key, value) = self.query(states), self.projections(hidden_states).chunk(2, dim=-1)
-        if layout.grid[0] == 1 and self._needs_no_choice(query, layout):
-            context = self._attend_in_one_sequence(query, key, value)
-        else:
-            context, _ = self.attention.attend(query, key, value, layout, queries=queries)
+        """(T, H) → (T, H), or (R, H) with `rows`, in the last layer only."""
+        context = self._attend(hidden_states, layout, rows)
+        states = hidden_states if rows is None else hidden_states.index_select(0, rows)
         states = self.attention_norm(self.attention_output.add(context, states))
         return self.output_norm(self.output.add(self.intermediate(states, "gelu"), states))
 
-    def _needs_no_choice(self, query: Tensor, layout: RaggedLayout) -> bool:
-        """Whether `attend` would choose the fused kernel, which takes it as long as computing a short sequence."""
-        is_full = layout.indices is None and query.dtype == torch.float32
-        return is_full and self.attention.config._attn_implementation == "sdpa"
+    def _attend(self, hidden_states: Tensor, layout: Any, rows: Tensor | None) -> Tensor:
+        """(T, H) → (T, H), or (R, H) with `rows`."""
+        is_sdpa = self.attention.config._attn_implementation == "sdpa"
+        # Here `attend` would choose the fused kernel, which takes it as long as computing a short sequence.
+        is_one = layout.grid[0] == 1 and layout.indices is None and hidden_states.dtype == torch.float32 and is_sdpa
+        if self.query is None:
+            query, key, value = self.projections(hidden_states).chunk(3, dim=-1)
+        else:
+            key, value = self.projections(hidden_states).chunk(2, dim=-1)
+            if rows is not None and is_sdpa:
+                return self._attend_rows(hidden_states, key, value, layout, rows, is_one)
+            query = self.query(hidden_states)
+        if is_one:
+            return self._attend_in_one_sequence(query, key, value)
+        context, _ = self.attention.attend(query, key, value, layout)
+        return context if rows is None else context.index_select(0, rows)
+
+    def _attend_rows(
+        self, hidden_states: Tensor, key: Tensor, value: Tensor, layout: Any, rows: Tensor, is_one: bool
+    ) -> Tensor:
+        """(T, H) three times → (R, H): the last layer computes fewer queries."""
+        assert self.query is not None
+        if is_one:
+            return self._attend_in_one_sequence(self.query(hidden_states.index_select(0, rows)), key, value)
+        queries = Queries(layout, rows)
+        query = self.query(hidden_states.index_select(0, queries.rows))
+        return attend_queries(self.attention, query, key, value, layout, queries)
 
     def _attend_in_one_sequence(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """(R, H), (T, H), (T, H) → (R, H)."""
@@ -89,7 +105,7 @@ def _norm(module: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
     return lambda x: torch.layer_norm(x, sizes, weight, bias, eps)
 
 
-class PrepackedEncoder:
+class PrepackedEncoder(nn.Module):
     """Keeps the layers of a `MyBertEncoder` with prepacked copies of their weights.
 
     The copies are made at first use, and when a weight or a module has changed. They are discarded in training, where
@@ -97,10 +113,11 @@ class PrepackedEncoder:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         # One attribute, read and written once a call, because threads may share the model.
         self._state: tuple[_Snapshot, list[_PrepackedLayer] | None] | None = None
 
-    def layers(self, encoder: MyBertEncoder, weight: Tensor) -> "list[_PrepackedLayer] | None":
+    def layers(self, encoder: nn.Module, weight: Tensor) -> "list[_PrepackedLayer] | None":
         """The layers to call for a ragged batch, with the arguments of `MyBertLayer`.
 
         Args:
@@ -110,16 +127,21 @@ class PrepackedEncoder:
         Returns:
             None if the modules have to be called: one of them computes something else or has a hook.
         """
-        if torch.is_grad_enabled() or not has_prepacked_products(weight.device, weight.dtype):
+        if torch.is_grad_enabled() or not are_faster(weight.device, weight.dtype):
             self.discard()
             return None
         if encoder._forward_hooks or encoder._forward_pre_hooks:  # these may expect the padded form (B, S, H)
             return None
         state = self._state
-        if state is None or state[0].has_changed():
+        if state is None or state[0].has_changed(encoder):
             snapshot = _Snapshot(encoder)  # before the weights are read: another thread may change them meanwhile
             state = self._state = snapshot, _prepack(encoder, weight.dtype)
         return state[1]
+
+    def train(self, mode: bool = True) -> "PrepackedEncoder":
+        """As in torch, called when the model is."""
+        self.discard()
+        return super().train(mode)
 
     def discard(self) -> None:
         """Frees the prepacked weights until the next use."""
@@ -127,11 +149,18 @@ class PrepackedEncoder:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the prepacked weights, which neither pickle nor deepcopy can copy."""
-        return {"_state": None}
+        return {**self.__dict__, "_state": None}
+
+
+def are_faster(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether products with prepacked weights are faster than plain ones."""
+    if not is_plain_cpu(device) or not torch.backends.mkldnn.enabled or not can_prepack():
+        return False
+    return uses_onednn(device, dtype) or (dtype == torch.bfloat16 and has_bfloat16_products())
 
 
 @torch.no_grad()
-def _prepack(encoder: MyBertEncoder, dtype: torch.dtype) -> list[_PrepackedLayer] | None:
+def _prepack(encoder: Any, dtype: torch.dtype) -> list[_PrepackedLayer] | None:
     layers: list[Any] = [*encoder.layer]
     if not all(_is_plain(layer, dtype) for layer in layers):
         return None
@@ -147,22 +176,22 @@ class _Snapshot:
     the cache, so it reads as few objects as possible.
     """
 
-    def __init__(self, encoder: MyBertEncoder) -> None:
-        modules = [*encoder.modules()]
-        self._layer_modules = [*encoder.layer.modules()]  # kept so that no other modules get their ids
+    def __init__(self, encoder: Any) -> None:
+        self._modules = modules = [*encoder.layer.modules()]  # kept so that no other modules get their ids
         self._weights = [weight for weight in encoder.parameters() if _is_plain_weight(weight)]
         self._addresses = [weight.detach() for weight in self._weights]  # no other tensors get them
         members: list[dict[str, Any]] = [x for module in modules for x in (module._modules, module._parameters)]
         self._members = [x for x in members if x]
-        self._attributes = [vars(module) for module in self._layer_modules]
-        self._with_dropout = [x for x in modules if isinstance(x, _WITH_DROPOUT)]
-        self._state = self._read()
+        self._attributes = [vars(module) for module in modules]
+        self._with_dropout = [x for x in modules if type(x).__name__ in _WITH_DROPOUT]
+        self._state = self._read(encoder)
 
-    def has_changed(self) -> bool:
-        return self._state != self._read()
+    def has_changed(self, encoder: Any) -> bool:
+        return self._state != self._read(encoder)
 
-    def _read(self) -> tuple[list[Any], ...]:
+    def _read(self, encoder: Any) -> tuple[Any, ...]:
         return (
+            id(encoder.layer),
             [*map(id, chain.from_iterable(map(dict.values, self._members)))],
             [1 for x in self._attributes if "forward" in x or x["_forward_hooks"] or x["_forward_pre_hooks"]],
             [*map(attrgetter("training"), self._with_dropout)],
@@ -171,31 +200,39 @@ class _Snapshot:
         )
 
 
-_TYPES = [
-    *(MyBertLayer, MyBertAttention, MyBertSelfAttention, nn.Linear, nn.Linear, nn.Linear),
-    *(MyBertResidual, nn.Linear, nn.LayerNorm, MyBertDropout),
-    *(MyBertIntermediate, nn.Linear, GELUActivation),
-    *(MyBertResidual, nn.Linear, nn.LayerNorm, MyBertDropout),
+_KINDS = [
+    *("MyBertLayer", "MyBertAttention", "MyBertSelfAttention", nn.Linear, nn.Linear, nn.Linear),
+    *("MyBertResidual", nn.Linear, nn.LayerNorm, "MyBertDropout"),
+    *("MyBertIntermediate", nn.Linear, GELUActivation),
+    *("MyBertResidual", nn.Linear, nn.LayerNorm, "MyBertDropout"),
 ]
 
 
-def _is_plain(layer: nn.Module, dtype: torch.dtype) -> bool:
+def _is_plain(layer: Any, dtype: torch.dtype) -> bool:
     """Whether the modules of the layer, in order, are those of BERT and would compute nothing else.
 
     Something else is an adapter, another activation function, dropout in training, a hook, a replaced `forward`.
     """
     modules = [*layer.modules()]
-    if [type(module) for module in modules] != _TYPES or layer.chunk:
+    if not _are_those_of_bert(modules) or layer.chunk:
         return False
-    if modules[_TYPES.index(GELUActivation)].act is not nn.functional.gelu:
+    if modules[_KINDS.index(GELUActivation)].act is not nn.functional.gelu:
         return False
     if any("forward" in vars(x) or x._forward_hooks or x._forward_pre_hooks for x in modules):
         return False
-    if any(x.training for x in modules if isinstance(x, _WITH_DROPOUT)):
+    if any(x.training for x in modules if type(x).__name__ in _WITH_DROPOUT):
         return False
     with_weights = [module for module in modules if isinstance(module, nn.Linear | nn.LayerNorm)]
     weights: list[Any] = [module._parameters.get(name) for module in with_weights for name in ("weight", "bias")]
     return all(_is_plain_weight(weight) and weight.dtype == dtype for weight in weights)
+
+
+def _are_those_of_bert(modules: list[Any]) -> bool:
+    kinds = map(type, modules)
+    return len(modules) == len(_KINDS) and all(
+        found.__name__ == kind if isinstance(kind, str) else found is kind
+        for found, kind in zip(kinds, _KINDS, strict=True)
+    )
 
 
 def _is_plain_weight(weight: Any) -> bool:

@@ -5,13 +5,15 @@ little padding. Tokens are read into the grids, since writing them takes eight t
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .padding_mybert import RaggedLayout, TokenRows
+from mybert.inference.cpu.onednn import linear
+from mybert.inference.cpu.processor import cpu_capabilities, is_plain_cpu
 
 BLOCK = 16
 """PyTorch's kernels compute this many keys at a time."""
@@ -23,16 +25,110 @@ Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(n, A, Lq, D), (n, A, Lk, D) twice, and a mask (n, 1, 1, Lk) or None → (n, Lq, A, D)."""
 
 
-def length_groups(queries: TokenRows, layout: RaggedLayout, heads: int, by_head: bool) -> "LengthGroups | None":
+def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, layout: Any, dropout: float) -> Tensor | None:
+    """Attention of the tokens of a ragged layout, each to its own sequence.
+
+    Args:
+        module: a `MyBertSelfAttention`.
+        query, key, value: (T, A, D).
+        layout: the `RaggedLayout` of the tokens, which keeps their groups.
+        dropout: dropout probability.
+
+    Returns:
+        (T, A, D); None on another device, in graphs and under `torch.func`.
+    """
+    return _attend(module, query, key, value, layout, layout, dropout) if is_plain_cpu(query.device) else None
+
+
+def attend_rows(module: Any, hidden_states: Tensor, layout: Any, rows: Tensor, dropout: float) -> Tensor | None:
+    """Self-attention of some tokens to all of their sequences, projections included.
+
+    Args:
+        hidden_states: (T, H).
+        rows: (R,) the tokens that attend, in any order; one may appear more than once.
+
+    Returns:
+        (R, H); None as in `attend`, and where the backend is not sdpa.
+    """
+    if not is_plain_cpu(hidden_states.device) or module.config._attn_implementation != "sdpa":
+        return None
+    states = hidden_states.index_select(0, (queries := Queries(layout, rows)).rows)
+    projected = linear(module.query, states), linear(module.key, hidden_states), linear(module.value, hidden_states)
+    return attend_queries(module, *projected, layout, queries, dropout)
+
+
+class Queries:
+    """The tokens that attend, where these are not all.
+
+    Attributes:
+        rows: (R,) row of each among the T tokens, ascending.
+        order: (R,) which of them is each of the given rows.
+        cu_seq_lens: (N + 1,) where those of each sequence start.
+        total: R.
+    """
+
+    def __init__(self, layout: Any, rows: Tensor):
+        self.rows, order = rows.sort()
+        self.order, self.total = order.argsort(), len(rows)
+        self.cu_seq_lens = torch.searchsorted(self.rows, layout.cu_seq_lens.long(), out_int32=True)
+
+
+def attend_queries(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, layout: Any, queries: Queries, dropout: float = 0.0
+) -> Tensor:
+    """(R, H), (T, H) twice → (R, H) in the order of the given rows."""
+    query, key, value = (x.unflatten(-1, (-1, module.head_size)) for x in (query, key, value))
+    return _attend(module, query, key, value, queries, layout, dropout).flatten(-2).index_select(0, queries.order)
+
+
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, queries: Any, layout: Any, dropout: float
+) -> Tensor:
+    """(R, A, D), (T, A, D) twice → (R, A, D)."""
+    learns = module.training or query.requires_grad  # the same when a checkpointed layer is recomputed
+    by_products = products_are_better(query.dtype, dropout, learns)
+    products = module.by_products
+    function = products if by_products else ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", products)
+
+    def on_grid(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        inputs = module, query, key, value, mask
+        return function(*inputs, scaling=module.scaling, dropout=dropout, is_causal=False)[0]
+
+    groups = length_groups(queries, layout, query.shape[1], by_head=by_products)
+    if groups is not None:
+        return groups.attend(query, key, value, on_grid)
+    query, key, value = (x.unflatten(0, layout.grid).transpose(1, 2) for x in (query, key, value))
+    return on_grid(query, key, value, None).flatten(0, 1)
+
+
+def products_are_better(dtype: torch.dtype, p: float, learns: bool) -> bool:
+    """Whether products are better than the fused kernel, which has no dropout on the CPU.
+
+    In bfloat16, its gradients take eight times as long as those of products. On a processor with AVX-512 BF16 and
+    without AMX it takes as long as in float32, and products take two thirds of it or less.
+
+    Args:
+        dtype: data type of the queries.
+        p: dropout probability.
+        learns: whether gradients will be computed.
+    """
+    if p > 0 or dtype == torch.float32:
+        return p > 0
+    has = cpu_capabilities()
+    return learns or (dtype == torch.bfloat16 and bool(has.get("avx512_bf16")) and not has.get("amx_bf16"))
+
+
+def length_groups(queries: Any, layout: Any, heads: int, by_head: bool) -> "LengthGroups | None":
     """The groups of a batch, made once if all its tokens are queries; None if one grid without padding is as fast."""
+    if queries is not layout:
+        return LengthGroups(queries, layout, heads, by_head)
     length = layout.grid[1]
     if layout.indices is None and _columns(length, BLOCK) == length:
         return None
-    if queries is not layout:
-        return LengthGroups(queries, layout, heads, by_head)
-    if by_head not in layout.length_groups:
-        layout.length_groups[by_head] = LengthGroups(layout, layout, heads, by_head)
-    return layout.length_groups[by_head]
+    name = "length groups", by_head
+    if name not in layout.made:
+        layout.made[name] = LengthGroups(layout, layout, heads, by_head)
+    return layout.made[name]
 
 
 class LengthGroups:
@@ -44,9 +140,10 @@ class LengthGroups:
         by_head: store each head of a sequence in one piece, as matrix products need it. Fused kernels read any order.
     """
 
-    def __init__(self, queries: TokenRows, keys: TokenRows, heads: int, by_head: bool):
+    def __init__(self, queries: Any, keys: Any, heads: int, by_head: bool):
         device = keys.cu_seq_lens.device  # not the default, which may be another
-        groups = [torch.tensor(numbers, device=device) for numbers in _similar(keys.lengths, heads)]
+        lengths = [end - start for start, end in pairwise(keys.cu_seq_lens.tolist())]
+        groups = [torch.tensor(numbers, device=device) for numbers in _similar(lengths, heads)]
         parts = heads if by_head else 1
         self._queries, self._keys = _Grids(queries, groups, parts, block=1), _Grids(keys, groups, parts, block=BLOCK)
 
@@ -67,7 +164,7 @@ class _Grids:
         masks: bool (n, 1, 1, L) of each group, the places that hold a token of their own; None: all.
     """
 
-    def __init__(self, tokens: TokenRows, groups: Sequence[Tensor], parts: int, block: int):
+    def __init__(self, tokens: Any, groups: Sequence[Tensor], parts: int, block: int):
         grids, own = zip(*(_grid(tokens, numbers, block) for numbers in groups), strict=True)
         self.masks = [None if real.all() else real[:, None, None] for real in own]
         self._shapes = [(len(grid), parts, grid.shape[1]) for grid in grids]
@@ -130,7 +227,7 @@ class _Reordered(torch.autograd.Function):
         return gradient.index_select(0, inverse).index_fill_(0, unused, 0), None, None, None
 
 
-def _grid(tokens: TokenRows, sequences: Tensor, block: int) -> tuple[Tensor, Tensor]:
+def _grid(tokens: Any, sequences: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """(n, L) the rows of some sequences, and whether a place has a row of its own; else it repeats the last one.
 
     L may be rounded up to whole blocks.

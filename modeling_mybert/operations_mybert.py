@@ -1,0 +1,104 @@
+"""Operations that the package `mybert`, where it is installed, computes faster on a CPU; else they are PyTorch's.
+
+The results agree to rounding.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+faster: Any = None
+try:
+    from mybert.inference import cpu
+
+    if cpu.INTERFACE == 1:  # the package may have another version than this file
+        faster = cpu
+except ImportError:
+    pass
+
+
+def linear(module: nn.Module, x: Tensor) -> Tensor:
+    """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features)."""
+    return module(x) if faster is None else faster.linear(module, x)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """`scores.softmax(-1)`."""
+    return scores.softmax(-1) if faster is None else faster.softmax(scores)
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """`torch.nn.functional.dropout`."""
+    return nn.functional.dropout(x, p, training) if faster is None else faster.dropout(x, p, training)
+
+
+class MyBertDropout(nn.Dropout):
+    """`torch.nn.Dropout` by the function above."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(…) → (…)."""
+        return dropout(input, self.p, self.training)
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:
+    """Cross-entropy summed over labels other than -100, divided by `count`; 0 if nothing is labelled.
+
+    Args:
+        logits: (…, C).
+        labels: (…), as many as rows of logits.
+        count: number of labels in the whole optimizer step; None: in this batch. Dividing the sum of every batch by it
+            makes gradient accumulation and data parallelism equal to one big batch.
+    """
+    logits, labels = logits.flatten(0, -2), labels.flatten()
+    count = at_least_one((labels != -100).sum() if count is None else count)
+    if faster is None:
+        return _cross_entropy(logits, labels, count)
+    return faster.cross_entropy(logits, labels, count, _cross_entropy)
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int) -> Tensor:
+    return nn.functional.cross_entropy(at_least_float32(logits), labels, reduction="sum") / count
+
+
+def at_least_one(count: Tensor | int) -> Tensor | int:
+    """The divisor of a sum over `count` labels; with nothing labelled the loss is 0, not NaN."""
+    return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x` in float32 if it is in half precision, whose sums would be inexact."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def attend_on_cpu(module: nn.Module, *inputs: Any) -> Tensor | None:
+    """Attention by the package: (T, A, D) three times, a ragged layout and a dropout probability → (T, A, D).
+
+    It computes sequences of similar length together. None: PyTorch computes the whole grid.
+    """
+    return None if faster is None else faster.attend(module, *inputs)
+
+
+def attend_rows_on_cpu(module: nn.Module, *inputs: Any) -> Tensor | None:
+    """Self-attention by the package: (T, H), layout, (R,) rows, dropout → (R, H). None: all rows are computed."""
+    return None if faster is None else faster.attend_rows(module, *inputs)
+
+
+def round_up(layout: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """The `RaggedLayout`, or one with a round number of tokens where kernels are compiled for each number."""
+    return layout if faster is None else faster.round_up(layout, device, dtype)
+
+
+def prepacked_encoder() -> Any:
+    """What computes the layers of a `MyBertEncoder` in inference with copies of its weights; None: its modules do."""
+    return None if faster is None else faster.PrepackedEncoder()
+
+
+def use_int8(encoder: nn.Module, outliers: int) -> None:
+    """Replaces the linear layers of a `MyBertEncoder` by those of an int8 model, with weights yet to be loaded."""
+    if faster is None:
+        raise ValueError(
+            "int8 weights need the package mybert, which is not installed here in the version of this checkpoint; "
+            "install it, or use the checkpoint that this one was quantised from"
+        )
+    faster.use_int8(encoder, outliers)

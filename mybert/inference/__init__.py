@@ -1,0 +1,1 @@
+"""Computation with an open checkpoint."""
