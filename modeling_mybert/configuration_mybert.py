@@ -224,13 +224,17 @@ class MyBertConfig(PreTrainedConfig):
             self.push_to_hub(**{"repo_id": folder.name, **kwargs})
 
     def code(self) -> dict[str, Path]:
-        """The modules that travel with this checkpoint, by name."""
+        """The modules that travel with this checkpoint, by name.
+
+        Code of a folder runs from a copy of the model's modules; those of the head are found in the folder.
+        """
         here = Path(__file__).resolve().parent
+        loaded_from = Path(self.name_or_path or here)
         found = {path.stem: path for path in here.glob("*_mybert.py")}
         for head, names in MODULES_OF_HEADS.items():
             is_saved = head in str((self.architectures or ())[:1])
             for name in names:
-                path = found.pop(name, Path(self.name_or_path) / f"{name}.py")  # beside the code that is copied here
+                path = found.pop(name, loaded_from / f"{name}.py")
                 if is_saved and path.is_file():
                     found[name] = path
         return found

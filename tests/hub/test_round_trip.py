@@ -11,7 +11,7 @@ from hub_server import REPO, WRITER
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 import modeling_mybert
-from modeling_mybert import AUTO_MAP, MyBertForPreTraining, MyBertForTokenClassification
+from modeling_mybert import AUTO_MAP, MyBertConfig, MyBertForPreTraining, MyBertForTokenClassification
 
 ROOT = Path(modeling_mybert.__file__).parents[1]
 FIXTURE = Path(__file__).parent / "fixtures" / "checkpoint.zip"
@@ -79,7 +79,7 @@ def test_push_to_hub_of_model_tokenizer_and_trainer_includes_auto_map_and_code(h
         assert json.loads(files["config.json"])["auto_map"] == AUTO_MAP
         assert {f"{module.split('.')[0]}.py" for module in AUTO_MAP.values()} <= files.keys()
         assert name == "alice/config" or {"model.safetensors", "tokenizer.json"} <= files.keys()
-        code = {path.name: path.read_bytes() for path in (ROOT / "modeling_mybert").glob("*_mybert.py")}
+        code = {path.name: path.read_bytes() for path in MyBertConfig().code().values()}
         assert {path: files[path] for path in code} == code
 
 
