@@ -2,11 +2,13 @@
 
 import difflib
 import itertools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 _LONGEST = 300
+_JOINER = re.compile(r"(?<=\S)[\u200c\u200d](?=\S)")  # inside words of Persian or Hindi, and in emoji
 
 
 def cause(error: BaseException) -> str:
@@ -29,9 +31,15 @@ def short_list(names: Iterable[str], longest: int = 80) -> str:
     Args:
         longest: characters of a name; the rest is an ellipsis. A shortened path names nothing: give it more.
     """
-    lines = (" ".join(name.split()) for name in itertools.islice(names, 21))
+    lines = (visible(name) for name in itertools.islice(names, 21))
     first = [line if len(line) <= longest else f"{line[:longest]}…" for line in lines]
     return ", ".join(first[:20] + ["…"] * (len(first) > 20))
+
+
+def visible(name: str) -> str:
+    """The name as it is, or as a Python literal if it has spaces or characters that cannot be seen: 'sport '."""
+    seen = _JOINER.sub("", name)
+    return name if seen.isprintable() and seen == " ".join(seen.split()) else repr(name)
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

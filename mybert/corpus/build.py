@@ -22,7 +22,7 @@ from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.statistics import write_statistics
 from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
 from mybert.corpus.text.selection import require_selectors, select_documents
-from mybert.corpus.work_folder import describe_job, work_folder
+from mybert.corpus.work_folder import describe_job, finished_run, job_digest, work_folder
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
 from mybert.reports.write import add_report
@@ -46,13 +46,16 @@ def build_corpus(settings: CorpusSettings) -> Path:
     """
     began = time.monotonic()
     inputs = [*settings.inputs, settings.tokenizer]
-    refuse_existing(settings.output, overwrite=settings.overwrite, stage="corpus", inputs=inputs)
+    if not settings.resume:
+        refuse_existing(settings.output, overwrite=settings.overwrite, stage="corpus", inputs=inputs)
     sources = find_sources(settings.inputs)
     tokenizer = load_wordpiece(settings.tokenizer)
     is_limit = settings.max_length is None and tokenizer.model_max_length < _MAX_LENGTH
     settings = copy.copy(settings)  # which keeps `given`
     settings.max_length = settings.max_length or min(_MAX_LENGTH, tokenizer.model_max_length)
     job = describe_job(settings, sources, tokenizer) | {"filters": require_selectors(settings)}
+    if finished_run(settings, job):
+        return Path(settings.output)
     with work_folder(settings, job) as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)
@@ -83,6 +86,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
                 # the path of the given folder, whose manifest is looked up later; the copy has other bytes
                 "tokenizer": {"sha256": fingerprint(folder / "tokenizer"), **identity(settings.tokenizer)},
             },
+            job=job_digest(job),
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )

@@ -5,6 +5,7 @@ import functools
 import glob
 import hashlib
 import importlib.metadata
+import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,9 @@ from typing import Any
 import filelock
 
 from mybert.common.errors import UserError
-from mybert.common.json_io import parse_json
-from mybert.common.manifest import identity, versions, write_json
-from mybert.common.output_folders import acquire, staged_file, staged_folder
+from mybert.common.json_io import parse_json, read_json_object
+from mybert.common.manifest import MANIFEST, identity, versions, write_json
+from mybert.common.output_folders import acquire, manifest_beside, staged_file, staged_folder
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import close_stored, open_stored
 from mybert.io.sources import Source, files_of
@@ -27,6 +28,30 @@ logger = logging.getLogger(__name__)
 
 _SCRATCH, _JOB, _LOCK, PARTS = ".scratch", "job.json", "lock", "parts"
 LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
+
+
+def finished_run(settings: Any, job: dict) -> dict | None:
+    """The manifest of the output if `--resume` finds there what the same job has made; None if a run is to compute."""
+    if not settings.resume:
+        return None
+    output = Path(settings.output).resolve()
+    file = output / MANIFEST if output.is_dir() else manifest_beside(output)
+    manifest = read_json_object(file, f"rebuild {output}") if output.exists() and file.is_file() else {}
+    if "job" not in manifest:
+        return None
+    if manifest["job"] != job_digest(job):
+        raise UserError(
+            f"--resume: {settings.output} is finished, with other settings or inputs; name another output, or replace "
+            "this one by --overwrite in place of --resume"
+        )
+    print(f"the run in {settings.output} is finished: nothing is left to compute")
+    return manifest
+
+
+def job_digest(job: dict) -> str:
+    """A hash of everything that determines the output, for its manifest; versions apart."""
+    decisive = {name: value for name, value in job.items() if name != "versions"}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def work_file(settings: Any, job: dict) -> contextlib.AbstractContextManager[tuple[Path, Path]]:

@@ -16,7 +16,14 @@ from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.part_files import Parts
-from mybert.corpus.work_folder import PARTS, describe_rows_job, with_absolute_model, work_file
+from mybert.corpus.work_folder import (
+    PARTS,
+    describe_rows_job,
+    finished_run,
+    job_digest,
+    with_absolute_model,
+    work_file,
+)
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.vector_files import VECTOR, WRITERS, vector_column
@@ -39,6 +46,8 @@ def embed(settings: EmbedSettings) -> Path:
     """
     began = time.monotonic()
     output, job = Path(settings.output), describe_rows_job(settings)
+    if finished_run(settings, job):
+        return output
     with work_file(settings, job) as (path, scratch):
         embedder = Embedder(settings)
         if embedder.modules and settings.pooling not in (None, "words"):
@@ -57,6 +66,7 @@ def embed(settings: EmbedSettings) -> Path:
             path.parent,
             "embed",
             settings=settings,
+            job=job_digest(job),
             inputs={"model": job["model"], "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)}},
             counts={
                 "texts": texts.count,

@@ -107,10 +107,14 @@ def read_table(
     """Fields under a header row, quoted as in RFC 4180; every value is text. `delimiter`: see `header_delimiter`."""
     with open_text(name, newline="") as file:
         try:
-            rows = _table_rows(file, delimiter)
+            # rows of delimiters only are blank rows of a spreadsheet
+            rows = (
+                found for found in _table_rows(file, delimiter) if len(found[1]) == 1 or any(map(str.strip, found[1]))
+            )
             _, header = next(rows, (0, None))
             if header is None:
                 return
+            header = [column.strip() for column in header]
             _check_header(name, header, text)
             for line, row in rows:
                 if len(row) != len(header):
@@ -149,7 +153,8 @@ def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list
         if line.strip():
             delimiter = declared or header_delimiter(line, delimiter)
             break
-    rows = csv.reader(itertools.chain(start, lines), strict=True, delimiter=delimiter)
+    spaced = bool(start) and any(name[:1] == " " for name in start[-1].split(delimiter)[1:])
+    rows = csv.reader(itertools.chain(start, lines), strict=True, delimiter=delimiter, skipinitialspace=spaced)
     try:
         for row in rows:
             if row:
@@ -216,15 +221,20 @@ def read_excel(name: str, text: TextColumn | None = None, only_text: bool = Fals
 
     try:
         with open_file(name) as file, pd.ExcelFile(file, engine="openpyxl") as book:
-            read = functools.partial(pd.read_excel, book, dtype=str, keep_default_na=False)
-            sheet, first = read(), read(header=None, nrows=1)
+            sheet = pd.read_excel(book, header=None, dtype=str, keep_default_na=False)
     except ImportError as error:
         raise UserError(f"{name} needs openpyxl: pip install 'mybert[xlsx]', or save the sheet as .csv") from error
     except Exception as error:  # zipfile and openpyxl have their own kinds
         raise UserError(f"{name} cannot be read as .xlsx ({cause(error)}); save the sheet as .csv") from error
-    _check_header(name, first.to_numpy().ravel().tolist(), text)  # `sheet` has renamed columns with equal names
-    for number, row in enumerate(sheet.itertuples(index=False, name=None), 2):  # row 1 is the header
-        yield Record(number, dict(zip(map(str, sheet.columns), row, strict=True)), unit="row")
+    rows = enumerate(sheet.itertuples(index=False, name=None), 1)
+    filled = [(number, row) for number, row in rows if any(map(str.strip, row))]
+    if not filled:
+        return
+    header = [column.strip() for column in filled[0][1]]
+    _check_header(name, header, text)
+    used = [place for place, column in enumerate(header) if column or any(row[place].strip() for _, row in filled)]
+    for number, row in filled[1:]:
+        yield Record(number, {header[place] or f"Unnamed: {place}": row[place] for place in used}, unit="row")
 
 
 READERS: dict[str, Callable[..., Iterator[Record]]] = {

@@ -13,9 +13,15 @@ def closing_lines(output: Path) -> str:
     lines, report = [f"the output is in {output}"], output / REPORT
     if report.is_file():
         lines.append(f"open {report} in a browser to see the results")
-        with contextlib.suppress(Exception):  # the output is complete, and writing the report has warned of it
-            if found := [finding for finding in find(read_stage(output)) if finding.level != "green"]:
-                folder = f'"{output}"' if " " in str(output) else output  # the command can be copied
-                lines.append(f"{summary_line(found).rstrip('.')}; `mybert doctor {folder}` says what to do:")
-                lines += [f"  {finding.title}" for finding in found]
+        lines += warning_lines(output)
     return "\n".join(lines)
+
+
+def warning_lines(folder: Path) -> list[str]:
+    """The titles of the problems and warnings of a stage, below a line that counts them; empty if there are none."""
+    with contextlib.suppress(Exception):  # the output is complete, and writing the report has warned of it
+        if found := [finding for finding in find(read_stage(folder)) if finding.level != "green"]:
+            name = f'"{folder}"' if " " in str(folder) else folder  # the command can be copied
+            count = f"{summary_line(found).rstrip('.')}; `mybert doctor {name}` says what to do:"
+            return [count, *(f"  {finding.title}" for finding in found)]
+    return []

@@ -83,6 +83,7 @@ def _with_corpus(
     from accelerate.utils import broadcast_object_list
 
     from mybert.pretraining.launch_checks import check_output
+    from mybert.reports.closing_lines import warning_lines
 
     check_output(settings, arguments)
     processes = PartialState()
@@ -90,6 +91,8 @@ def _with_corpus(
     corpus = f"{folder}-corpus"
     if processes.is_main_process:
         _build(settings, f"{folder}-tokenizer", corpus, started)
+        for line in warning_lines(Path(corpus)):
+            print(line)
     processes.wait_for_everyone()
     read = dataclasses.asdict(TextOptions())
     with_corpus = dataclasses.replace(settings, text=[], corpus=corpus, **read)

@@ -126,6 +126,7 @@ def _build_tokenizer(settings: QuickstartSettings, tokenizer: str) -> None:
 def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> None:
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings
+    from mybert.reports.closing_lines import warning_lines
 
     if settings.resume and was_made_from(corpus, settings, ("seed",)):
         print(f"the examples in {corpus} are used again")
@@ -143,8 +144,11 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
             resume=settings.resume,
         )
     )
-    print("Examples have at most 64 tokens to save time, so many are truncated.")
-    if all(map(is_python_docs, settings.text)):
+    if not all(map(is_python_docs, settings.text)):
+        for line in warning_lines(Path(corpus)):
+            print(line)
+    else:
+        print("Examples have at most 64 tokens to save time, so many are truncated.")
         print("Similar functions share passages: a tenth of the held-out passages also occur in training examples.")
 
 

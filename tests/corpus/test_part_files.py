@@ -33,7 +33,7 @@ def interrupt():
 
 @pytest.mark.parametrize("command", ["embed", "predict"])
 def test_killed_and_interrupted_runs_resume_to_the_bytes_of_a_whole_run(
-    command, run_in_parts, texts, tmp_path, computed
+    command, run_in_parts, texts, tmp_path, computed, capsys
 ):
     numbers, limit = computed
     whole, output = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
@@ -52,6 +52,12 @@ def test_killed_and_interrupted_runs_resume_to_the_bytes_of_a_whole_run(
     manifests = [json.loads(path.with_name(f"{path.name}.manifest.json").read_bytes()) for path in (whole, output)]
     assert manifests[0]["counts"] == manifests[1]["counts"]
     assert not [path for path in tmp_path.iterdir() if ".partial-" in path.name]
+    numbers.clear()
+    capsys.readouterr()
+    assert run_in_parts(command, texts, output, "--resume") == 0 and numbers == []
+    assert f"the run in {output} is finished: nothing is left to compute" in capsys.readouterr().out
+    assert run_in_parts(command, texts, output, "--resume", "--max-length", 8) == 2
+    assert "is finished, with other settings or inputs" in capsys.readouterr().err
 
 
 def test_a_resumed_table_has_the_inputs_of_its_own_rows(run_in_parts, texts, tmp_path, computed):

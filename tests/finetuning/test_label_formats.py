@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,14 @@ LABELS = {
         MULTI,
         [["grain", "wheat"], [], [], ["wheat"]],
     ),
+    "numpy's texts": ({"label": [str([*map(np.str_, row)]) for row in SEVERAL]}, {}, MULTI, SEVERAL),
+    "sets": (
+        {"label": ["{'a', 'b'}", "frozenset({'a'})", "set()", "(np.str_('b'),)"]},
+        {},
+        MULTI,
+        [["a", "b"], ["a"], [], ["b"]],
+    ),
+    "forms of accents": ({"label": ["Caf\u00e9", "Cafe\u0301", "Bar", "Bar"]}, {}, SINGLE, ["Café"] * 2 + ["Bar"] * 2),
     "twice in a row": ({"label": [["a", "a", "b"], ["b"], ["a"], []]}, {}, MULTI, [["a", "b"], ["b"], ["a"], []]),
 }
 PANDAS = {
@@ -261,6 +270,29 @@ def test_a_new_name_that_another_label_has_is_refused(write_rows):
     rows = [{"text": label, "label": label} for label in ("good", "bad", "ok")]
     with pytest.raises(UserError, match="'good'"):
         read_split(str(write_rows("train.jsonl", rows)), task_of(label_names=["ok=good"]))
+
+
+def test_labels_that_differ_in_spaces_and_case_are_shown_and_merged(finetune, write_rows, opinions, tmp_path, capsys):
+    others = ["Good", "good ", "good\u00a0", "good\u200b"]
+    rows = [*opinions, *({"text": f"a good {i}", "label": label} for i, label in enumerate(others))]
+    words = ["text-classification", "--train", write_rows("train.jsonl", rows), "--max-steps", 1]
+    assert finetune(*words) == 0
+    printed = capsys.readouterr().out
+    assert all(f"│ {name} " in printed for name in ("'good '", "'good\\xa0'", "'good\\u200b'", "good", "Good"))
+    assert "(Good, bad, good, 'good ', 'good\\xa0', 'good\\u200b')" in printed
+    advice = re.findall(r"looks like 'good' .* merge both by --label-names (.*)$", printed, re.M)
+    bash = subprocess.run(["bash", "-c", f"printf '%s\\n' {' '.join(advice)}"], capture_output=True, check=True)
+    given = bash.stdout.decode("utf-8").splitlines()
+    assert sorted(given) == sorted(f"{label}=good" for label in others)
+    assert finetune(*words, "--label-names", *given, output="merged") == 0
+    assert results(tmp_path / "merged")["data"]["train"]["balance"] == {"good": 28, "bad": 24}
+
+
+def test_any_classes_can_be_merged_by_name(write_rows):
+    rows = [{"text": f"text {star}", "label": star} for star in (1, 2, 3, 4)]
+    names = ["1=bad", "2=bad", "3=good", "4=good"]
+    task, table = new_task(write_rows("train.jsonl", rows), label_names=names)
+    assert task.references(table) == ["bad", "bad", "good", "good"] and list(task.config.label2id) == ["bad", "good"]
 
 
 def test_numbers_of_any_size_stand_beside_fractions(write_rows):

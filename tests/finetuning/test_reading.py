@@ -259,6 +259,20 @@ def test_a_line_of_spaces_is_a_row_and_a_blank_line_is_not(write):
     assert table.rows["text"][:] == ["a", "  ", "  ", "b"] and table.numbers == [1, 2, 3, 4] and table.unit == "line"
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        'text, label\n"a, b", x\nc, "y"\n',
+        'text , label\n"a, b",x\nc,y\n',
+        '"text", "label"\n"a, b", "x"\n\n"c", "y"\n',
+        "text; label\na, b; x\nc; y\n",
+        ',\ntext,label\n,\n"a, b",x\n , \nc,y\n,\n',  # blank rows of a spreadsheet
+    ],
+)
+def test_spaces_beside_delimiters_and_rows_of_delimiters_are_left_out(write, content):
+    assert read(write("rows.csv", content)) == [{"text": "a, b", "label": "x"}, {"text": "c", "label": "y"}]
+
+
 @pytest.mark.parametrize("header", ["a fine film,1", "0,1", "This is a review.,good"])
 def test_a_file_without_a_header_is_warned_about_and_refused_with_a_remedy(write, caplog, header):
     path = write("rows.csv", f"{header}\na dull film,0\n")
@@ -279,6 +293,10 @@ def test_excel_files_are_read_or_the_message_says_how(tmp_path):
         frame.head(0).to_excel(tmp_path / "none.xlsx", index=False)
         with pytest.raises(UserError, match=r"none.xlsx holds no rows"):
             read(tmp_path / "none.xlsx")
+        blank = [[None] * 3, ["text", None, " label "], ["a", None, 1], ["", " ", None], ["b", None, 0], [None] * 3]
+        pandas.DataFrame(blank).to_excel(tmp_path / "blank.xlsx", index=False, header=False)
+        table = load_table(str(tmp_path / "blank.xlsx"), TASK, "train")
+        assert table.rows[:] == {"text": ["a", "b"], "label": ["1", "0"]} and table.numbers == [2, 4]
         pandas.DataFrame().to_excel(tmp_path / "empty.xlsx", index=False)
         with pytest.raises(UserError, match=r"empty.xlsx holds no rows"):
             read(tmp_path / "empty.xlsx")

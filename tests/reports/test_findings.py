@@ -149,9 +149,14 @@ def test_a_run_far_below_the_speed_of_its_width_is_found_with_the_reason(
 
 
 def test_lower_scores_of_truncated_rows_are_an_observation_and_not_a_cause(tmp_path):
+    def scored(rows: int) -> dict:
+        truncated = [{"value": "no", "rows": 200, "score": 0.9}, {"value": "yes", "rows": rows, "score": 0.5}]
+        return {"analysis/slices": {"truncated": truncated}}
+
     for name, more, title in (
-        ("a", {}, "Truncated rows score lower"),
+        ("a", scored(200), "Truncated rows score lower"),
         ("b", {"analysis/slices": {}}, "Many rows are"),
+        ("c", scored(1), "Many rows are"),  # one row is no evidence
     ):
         found = doctor(write_stage(tmp_path / name, "finetune", part(rows_cut=200) | more))
         assert next(finding for finding in found if finding.name == "truncation").title.startswith(title)

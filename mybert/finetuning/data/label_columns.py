@@ -20,14 +20,25 @@ NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
 _LARGEST = float(np.finfo(np.float32).max)
 
 _LIST = re.compile(r"""\[.*\]|\(['"].*\)|\{['"].*\}|set\(\)""", re.DOTALL)
-_ITEM = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"\[\](){}]+""")
-_ARRAY = re.compile(r"\barray\((\[.*?\])(?:,\s*dtype=[^)]*)?\)", re.DOTALL)
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ITEM = re.compile(rf"""{_QUOTED}|[^\s,'"\[\](){{}}]+""")
+_ARRAY = re.compile(r"\b(?:array|frozenset)\(([\[{].*?[\]}])(?:,\s*dtype=[^)]*)?\)", re.DOTALL)
+_SCALAR = re.compile(
+    rf"""({_QUOTED})|\b(?:np|numpy)\.(True|False)_|\b(?:(?:np|numpy)\.\w+|Decimal)\(({_QUOTED}|[^()'"]*)\)"""
+)
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
 def looks_like_list(label: Any) -> bool:
     """Whether a text is in brackets, as pandas writes lists, tuples and sets: `['grain', 'wheat']`."""
-    return isinstance(label, str) and _LIST.fullmatch(label) is not None
+    return isinstance(label, str) and _LIST.fullmatch(_unwrapped(label)) is not None
+
+
+def _unwrapped(text: str) -> str:
+    """The text without the names of numpy's and other types around values: `['a']` of `[np.str_('a')]`."""
+    if "(" not in text and "np." not in text:
+        return text
+    return _ARRAY.sub(r"\1", _SCALAR.sub(lambda found: found[1] or found[2] or found[3], text))
 
 
 def expand_label(label: Any, separator: str | None) -> Any:
@@ -48,6 +59,7 @@ def expand_label(label: Any, separator: str | None) -> Any:
 @functools.lru_cache(1 << 16)
 def _parse_list(text: str) -> tuple | None:
     """The items of a JSON array, of a Python list, tuple or set, or of an array of texts as numpy prints it."""
+    text = _unwrapped(text)
     if text == "set()":
         return ()
     with contextlib.suppress(ValueError):
@@ -63,7 +75,7 @@ def _parse_list(text: str) -> tuple | None:
 
 def of_cell(text: str) -> Any:
     """The value of a cell of a table, in JSON or as pandas writes it; an invalid one as it is."""
-    for written in (text, _ARRAY.sub(r"\1", text)):
+    for written in (text, _unwrapped(text)):
         for parse in (parse_json, ast.literal_eval):
             with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 return parse(written)

@@ -3,8 +3,11 @@
 import difflib
 import math
 import re
+import shlex
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from mybert.common.error_messages import short, short_list
@@ -42,18 +45,26 @@ def label_name(label: Any) -> str:
     """The text of a label. Whole numbers lose their fraction: 1, 1.0 and "1.0" are one class in every format."""
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
-    name = str(label)
+    name = f"{label.normalize():f}" if isinstance(label, Decimal) and label.is_finite() else str(label)
+    name = name if name.isascii() else unicodedata.normalize("NFC", name)
     return name.split(".")[0] if _WHOLE_FLOAT.fullmatch(name) else name
+
+
+def plain(text: str) -> str:
+    """The text without case, invisible characters and the number and kind of spaces."""
+    seen = "".join(sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf")
+    return " ".join(seen.casefold().split())
 
 
 def known_name(label: Any, known: Mapping[str, int]) -> str:
     """`label_name`, or the spelling of the label itself where the checkpoint has that: `1.0`, or `true` for True."""
-    return next((name for name in (label_name(label), str(label), str(label).lower()) if name in known), str(label))
+    spellings = (label_name(label), str(label), str(label).lower(), unicodedata.normalize("NFD", str(label)))
+    return next((name for name in spellings if name in known), str(label))
 
 
 def number(label: Any) -> float | None:
     """The finite number that a number or text represents, else None. Truth values are not numbers."""
-    if isinstance(label, bool) or not isinstance(label, (int, float, str)):
+    if isinstance(label, bool) or not isinstance(label, (int, float, str, Decimal)):
         return None
     try:
         found = float(label)
@@ -145,19 +156,32 @@ def find_label_typos(counts: Mapping[str, int]) -> list[str]:
     Labels are compared without case, spaces, `-` and `_`. A rare label is also compared with frequent ones from which
     it differs in one or two letters. Differences in digits, in B- and I-, or in a prefix (in-, un-) are intended.
     """
-    found, plain = [], {}
+    found, alike = [], {}
     names = sorted(counts, key=counts.get, reverse=True)
     for name in names:
-        twin = plain.setdefault(re.sub(r"[\s_-]+", " ", name.strip()).casefold(), name)
+        twin = alike.setdefault(re.sub(r"[ _-]+", " ", plain(name)), name)
         rare = counts[name] <= _TYPO_ROWS and len(names) <= _MOST_COMPARED
         often = [other for other in names if counts[other] >= _TYPO_RATIO * counts[name]] if rare else ()
         near = twin if twin != name else next((other for other in often if _is_misspelt(name, other)), None)
         if near and len(name) > 1 and _DIGITS.findall(near) == _DIGITS.findall(name):
             found.append(
                 f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}) and is trained as a "
-                "separate label; correct it if it is a typo"
+                f"separate label; if it is a typo, correct it or merge both by --label-names {_merging(name, near)}"
             )
     return found
+
+
+def _merging(name: str, other: str) -> str:
+    """The value of `--label-names` that gives `name` the name `other`, as a shell reads it."""
+    words = [f"{name}={other}", *([] if plain(name) == plain(other) else [f"{other}={other}"])]
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    signs = word.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in signs) + "'"
 
 
 def _is_misspelt(name: str, other: str) -> bool:
@@ -186,7 +210,7 @@ def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:
     """The reason why a label cannot be used, or None. Training rows define the labels: `known` is None for them."""
     if is_missing(label):
         return "the label is missing"
-    if not isinstance(label, (str, int, float)):
+    if not isinstance(label, (str, int, float, Decimal)):
         return f"the label {short(label)} is neither a word nor a number"
     if known is not None and known_name(label, known) not in known:
         few = f" ({short_list(known)})" if len(known) <= _FEW_LABELS else ""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from mybert.common.error_messages import visible
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.tasks.base import Task
@@ -59,7 +60,7 @@ def print_overview(found: Mapping[str, dict], task: Task) -> None:
     for label in labels[:_LABELS_SHOWN]:
         counts = [split["balance"].get(label, 0) for split in found.values()]
         shares = (f"{n:,} ({n / max(total, 1):.1%})" for n, total in zip(counts, totals, strict=True))
-        rows.append((label, *shares))
+        rows.append((visible(label), *shares))
     if len(labels) > _LABELS_SHOWN:
         rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(found))))
     print_table(f"Labels: count (share of {task.counted})", rows, ("", *found))

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
+from mybert.common.error_messages import visible
 from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted
 from mybert.common.tables import format_cell
@@ -41,7 +42,7 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
     elif found.labels:
         table = Table("label", *LABEL_COLUMNS, title="Scores of each label", title_justify="left")
         for name, scores in list(found.labels.items())[:_LISTED]:
-            table.add_row(name, *map(format_cell, scores))
+            table.add_row(visible(name), *map(format_cell, scores))
         console.print(table, markup=False)
     console.print(_summary(errors, len(found.worst)), soft_wrap=True)
     for row, lines in found.worst.items():
@@ -67,9 +68,10 @@ def _fields(row: dict, prediction: dict) -> list[str]:
 
 def _matrix_table(matrix: Matrix) -> Table:
     """All counts, or the most frequent confusions if there are more labels than a page has columns."""
-    if len(matrix.names) <= _NAMES_IN_CELLS:
-        table = Table("reference \\ predicted", *matrix.names, title="Confusion matrix", title_justify="left")
-        for name, counts in zip(matrix.names, matrix.counts.tolist(), strict=True):
+    names = [*map(visible, matrix.names)]
+    if len(names) <= _NAMES_IN_CELLS:
+        table = Table("reference \\ predicted", *names, title="Confusion matrix", title_justify="left")
+        for name, counts in zip(names, matrix.counts.tolist(), strict=True):
             table.add_row(name, *map(str, counts))
         return table
     counts = matrix.counts.copy()
@@ -78,7 +80,7 @@ def _matrix_table(matrix: Matrix) -> Table:
     for place in np.argsort(-counts, axis=None, kind="stable")[:_LISTED].tolist():
         reference, prediction = divmod(place, len(matrix.names))
         if counts[reference, prediction]:
-            table.add_row(matrix.names[reference], matrix.names[prediction], str(counts[reference, prediction]))
+            table.add_row(names[reference], names[prediction], str(counts[reference, prediction]))
     return table
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from mybert.common.error_messages import visible
 from mybert.common.manifest import (
     ANALYSIS,
     PREDICTIONS,
@@ -177,7 +178,7 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
     print(f"{source}: {counted(len(found.predictions), 'row')}, {found.results()['rows_per_second']:,} rows/s{cut}")
     print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction"))
     if len(found.labels) > 1:
-        rows = [(name, *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
+        rows = [(visible(name), *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
         more = len(found.labels) - len(rows)
         title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
         print_table(title, rows, ("label", *LABEL_COLUMNS))

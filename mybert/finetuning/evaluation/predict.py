@@ -13,7 +13,14 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import PREDICTIONS, identity, json_line, write_manifest
 from mybert.common.progress import Bar
 from mybert.corpus.part_files import Parts
-from mybert.corpus.work_folder import PARTS, describe_rows_job, with_absolute_model, work_file
+from mybert.corpus.work_folder import (
+    PARTS,
+    describe_rows_job,
+    finished_run,
+    job_digest,
+    with_absolute_model,
+    work_file,
+)
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.stream_input import has_lines, is_stream, read_lines
 from mybert.finetuning.data.validation import refuse_rows
@@ -50,7 +57,10 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
     """
     if settings.output == STDIN:
         return _predict(settings, predictor or Predictor(settings), sys.stdout)
-    with work_file(settings, describe_rows_job(settings)) as (path, scratch):
+    job = describe_rows_job(settings)
+    if finished := finished_run(settings, job):
+        return Counts(**finished["counts"])
+    with work_file(settings, job) as (path, scratch):
         predictor = predictor or Predictor(settings)
         records = path.with_name(PREDICTIONS)
         with records.open("w", encoding="utf-8", newline="\n") as file:
@@ -68,6 +78,7 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
             path.parent,
             "predict",
             settings=settings,
+            job=job_digest(job),
             inputs={"model": identity(settings.model), "rows": [identity(name) for name in settings.inputs]},
             counts=counts._asdict(),
         )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from mybert.common.errors import UserError
 from mybert.common.settings import check_choices, setting
 from mybert.common.text_windows import window_count
-from mybert.finetuning.data.labels import PROBLEMS, READINGS
+from mybert.finetuning.data.labels import PROBLEMS, READINGS, label_name
 
 _ROLES = {"word": "tokens", "token": "tokens", "words": "tokens", "tag": "tags"}
 ANSWER_LENGTH, ANSWER_WINDOW = 30, 384
@@ -96,7 +96,8 @@ class TextOptions(WindowOptions):
     )
     label_names: list[str] = setting(
         default_factory=list,
-        help="text-classification: new names of classes, as CLASS=NAME, such as 0=negative 1=positive.",
+        help="text-classification: new names of classes, as CLASS=NAME, such as 0=negative 1=positive; classes with "
+        "one name are merged.",
     )
     long_texts: str | None = setting(
         None,
@@ -108,12 +109,11 @@ class TextOptions(WindowOptions):
     def __post_init__(self):
         super().__post_init__()
         self.label_names = self.label_names.split() if isinstance(self.label_names, str) else list(self.label_names)
-        if len(set(self.given_names().values())) < len(self.label_names):
-            raise UserError(f"--label-names {' '.join(self.label_names)}: two classes have one name")
 
     def given_names(self) -> dict[str, str]:
         """Name by class, from `--label-names`."""
-        return pairs("label-names", self.label_names, "CLASS=NAME, such as 0=negative")
+        given = pairs("label-names", self.label_names, "CLASS=NAME, such as 0=negative")
+        return {label_name(label): label_name(name) for label, name in given.items()}
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,7 @@ from mybert.finetuning.data.labels import (
     check_numbering,
     find_problem,
     label_name,
+    plain,
     sort_labels,
 )
 from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, encode_pairs, map_rows, text_problem
@@ -88,8 +89,11 @@ class TextClassification(Task):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
         names = self.options.given_names()
         present = set(map(label_name, _flat(labels)))
-        if merged := [name for label, name in names.items() if name in present - names.keys() and label in present]:
-            raise UserError(f"--label-names: there is a label {merged[0]!r} already; give each class its own name")
+        for label, name in names.items():
+            if label in present and name in present - names.keys() and plain(name) != plain(label):
+                raise UserError(
+                    f"--label-names: there is a label {name!r} already; {label}={name} {name}={name} merges both"
+                )
         return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
@@ -169,7 +173,7 @@ class TextClassification(Task):
         if unknown := [f"{label}={name}" for label, name in given.items() if name not in names]:
             raise UserError(f"--label-names {unknown[0]}: the training rows have the labels {short_list(names)}")
         if set(names) == set(given.values()):
-            names = list(given.values())
+            names = list(dict.fromkeys(given.values()))
         if len(names) < (1 if problem == MULTI else 2):
             found = f"only the label {names}; a classifier needs at least two" if names else "no labels"
             raise UserError(f"the training rows have {found}")

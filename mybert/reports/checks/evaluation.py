@@ -9,7 +9,7 @@ from mybert.reports.finding import Finding, judged, level
 from mybert.reports.metric_names import interval_of, metric_of
 from mybert.reports.stage_files import StageFiles
 
-_FEW_RED, _FEW_AMBER = 30, 200
+FEW_RED, _FEW_AMBER = 30, 200
 _CUT_AMBER, _CUT_LOWER = 0.05, 0.05
 _MISCALIBRATED = 0.1
 _TRAINED_RED = 0.05  # of the evaluated rows
@@ -64,7 +64,7 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
         evidence = f"{counted(rows, 'row')}{where}."
         if interval:
             evidence += f" {named.title}: 95% interval {named.interval(*interval)}."
-        grade = "red" if rows < _FEW_RED else "amber" if rows < _FEW_AMBER else "green"
+        grade = "red" if rows < FEW_RED else "amber" if rows < _FEW_AMBER else "green"
         titles = f"There are enough rows to trust the scores{where}", f"The evaluation set is tiny{where}"
         remedy = "Label more rows for evaluation; several hundred give intervals of a few percent."
         yield judged("rows", grade, titles, evidence, remedy)
@@ -77,7 +77,7 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
         slices = {row["value"]: row for row in files.analysis(part).get("slices", {}).get("truncated", [])}
         lower = 0.0
         named = metric_of(main_metric(files, found))
-        if {"yes", "no"} <= slices.keys() and not named.is_loss:
+        if all(slices.get(value, {}).get("rows", 0) >= FEW_RED for value in ("yes", "no")) and not named.is_loss:
             score, others = slices["yes"]["score"], slices["no"]["score"]
             lower = others - score
             evidence += f" {named.title}: {named.written(score)}, of the others {named.written(others)}."

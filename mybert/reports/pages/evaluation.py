@@ -1,13 +1,15 @@
 """The report of an evaluation: scores, confusions, calibration, slices, predictions."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from mybert.common.error_messages import visible
 from mybert.common.quantities import counted
-from mybert.reports.checks.evaluation import better_than_constant, has_one_answer, main_metric
+from mybert.reports.checks.evaluation import FEW_RED, better_than_constant, has_one_answer, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
 from mybert.reports.figures import MUTED, SERIES, Line, figure, line_chart, short_percent
 from mybert.reports.metric_names import Metric, interval_of, metric_of, percent
@@ -20,6 +22,7 @@ _MATRIX, _HALF_MATRIX = 25, 5  # labels of a whole confusion matrix, and of one 
 _SHORT = 12  # characters of a label
 _PACKED = 4_000_000  # bytes of all predictions of a page
 _SLICES = {"truncated": "truncation"}
+_GROUPS = f"Groups of rows and their scores; those of fewer than {FEW_RED} rows say little."
 _ANSWERS = {
     "text-classification": ("reference label", "predicted label", "confidence"),
     "token-classification": ("reference tags", "predicted tags", "confidence"),
@@ -98,6 +101,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     limit = _PACKED // max(1, len(files.parts))
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
     graded = not files.is_regression
+    numbering = _numbering(files, part)
     table = prediction_table(f"Predictions{named}", files.predictions(part), names, limit, graded)
     return [
         Section(
@@ -106,9 +110,17 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
             f"{counted(found['rows'], 'row')}, {_rate(found)}.",
         ),
         Section(f"Probabilities{named}", curves, "How far the probabilities of the model can be trusted."),
-        Section(f"Where it fails{named}", [*slices, _suspects(analysis)], "Groups of rows and their scores."),
-        Section(f"Every row{named}", [table], f"Choose a header to sort. {_error_note(files)}"),
+        Section(f"Where it fails{named}", [*slices, _suspects(analysis)], f"{_GROUPS} {numbering}"),
+        Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {_error_note(files)}"),
     ]
+
+
+def _numbering(files: StageFiles, part: str) -> str:
+    """What the numbers of rows count; held-out rows keep those of the training file."""
+    data, settings = files.results.get("data") or {}, files.results.get("settings") or {}
+    source = str((data.get(part, {}).get("source") if part else settings.get("data")) or "the file")
+    name = Path(source.partition("% of ")[2] or source).name
+    return f"Rows have their numbers in {name}, which count lines if it has lines."
 
 
 def _error_note(files: StageFiles) -> str:
@@ -158,7 +170,7 @@ def _labels(found: Mapping[str, Any]) -> Table | None:
     if len(labels) < 2:
         return None
     rows = [
-        (name, s["true"], s["predicted"], s["right"], Share(s["precision"]), Share(s["recall"]), Share(s["f1"]))
+        (visible(name), s["true"], s["predicted"], s["right"], *map(Share, (s["precision"], s["recall"], s["f1"])))
         for name, s in list(labels.items())[:_LABELS]
     ]
     note = "Precision: share of its predictions that are right. Recall: share of its references that are found."
@@ -171,7 +183,7 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
     matrix = analysis.get("confusion")
     if not matrix:
         return None
-    names, counts = matrix["names"], matrix["counts"]
+    names, counts = [*map(visible, matrix["names"])], matrix["counts"]
     if len(names) > _MATRIX:
         pairs = [
             (count, names[i], names[j])

@@ -1,5 +1,6 @@
 """The report of a fine-tuning: training, then validation and test rows."""
 
+from mybert.common.error_messages import visible
 from mybert.reports.components import Page, Section, Table
 from mybert.reports.figures import cell
 from mybert.reports.metric_names import metric_of
@@ -73,7 +74,7 @@ def _data(results: dict) -> Section | None:
         Table("Rows", ["measure", *data], rows),
         Table(
             *("Labels", ["label", *data]),
-            [(label, *(split["balance"].get(label, 0) for split in data.values())) for label in labels],
+            [(visible(label), *(split["balance"].get(label, 0) for split in data.values())) for label in labels],
             folded=len(labels) > 20,
         ),
     ]
