@@ -28,6 +28,7 @@ from mybert import Predictor
 from mybert.common.machine import hardware
 from mybert.common.memory_allocator import keep_freed_memory
 from mybert.common.tables import print_table
+from mybert.inference.cpu import optimize_for_inference
 from mybert.release.convert.export_onnx import ONNX_FILE, write_onnx
 
 Classify = Callable[[str], tuple[str, float]]
@@ -61,7 +62,7 @@ def sides_of(folder: str, tokenizer, threads: int, stack: contextlib.ExitStack) 
     )
     model = MyBertForSequenceClassification.from_pretrained(folder).eval()
     ours = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
-    fast = MyBertForSequenceClassification.from_pretrained(folder).eval().optimize_for_inference()
+    fast = optimize_for_inference(MyBertForSequenceClassification.from_pretrained(folder).eval())
     fast_pipeline = pipeline("text-classification", model=fast, tokenizer=tokenizer, device="cpu")
     predictor = Predictor(folder, device="cpu")
     onnx = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -4,7 +4,7 @@
     eager                  the grid (reference)         yes       all            everywhere
     sdpa                   the grid                     yes       all            everywhere
     flex_attention         the tokens, by a BlockMask   no        all            CUDA
-    varlen_attn            the tokens, by cu_seq_lens   no        half           CUDA
+    varlen_attn            the tokens, by cu_seq_lens   no        half           CUDA, by the package
     flash_attention_2      the tokens, by cu_seq_lens   yes       half           CUDA
     flash_attention_3, 4   the tokens, by cu_seq_lens   no        half           CUDA
 
@@ -14,7 +14,7 @@ All backends give the same numbers. sdpa replaces a backend that lacks a request
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
@@ -61,46 +61,6 @@ def eager_attention_forward(
     probabilities = softmax(scores).to(query.dtype).unflatten(0, query.shape[:2])
     probabilities = apply_dropout(probabilities, dropout, module.training)
     return (probabilities @ value).transpose(1, 2), probabilities
-
-
-def varlen_attention_forward(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: None,
-    *,
-    scaling: float,
-    dropout: float = 0.0,
-    cu_seq_lens_q: Tensor,
-    cu_seq_lens_k: Tensor,
-    max_length_q: int,
-    max_length_k: int,
-    **kwargs,
-) -> tuple[Tensor, None]:
-    """PyTorch's own variable-length attention, with the arguments of a transformers backend.
-
-    Args:
-        query, key, value: (1, A, T, D) in half precision, on CUDA.
-        cu_seq_lens_q, cu_seq_lens_k: (N + 1,) int32.
-        max_length_q, max_length_k: the longest sequence.
-
-    Returns:
-        (1, T, A, D).
-
-    Raises:
-        ValueError: a mask or dropout is given, which it does not support.
-    """
-    if attention_mask is not None or dropout:
-        raise ValueError("varlen_attn supports neither masks nor attention dropout: use sdpa, or set dropout to 0")
-    from torch.nn.attention.varlen import varlen_attn  # not every torch has it
-
-    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-    mixed = varlen_attn(query, key, value, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k, scale=scaling)
-    return mixed[None], None
-
-
-AttentionInterface.register("varlen_attn", varlen_attention_forward)
 
 
 def works_on_tokens(backend: str) -> bool:
@@ -153,17 +113,15 @@ class MyBertSelfAttention(nn.Module):
 
     def __init__(self, config: MyBertConfig):
         super().__init__()
-        if config.hidden_size % config.num_attention_heads:
-            raise ValueError(
-                f"hidden_size ({config.hidden_size}) must be a multiple of num_attention_heads "
-                f"({config.num_attention_heads})"
-            )
+        hidden, heads = config.hidden_size, config.num_attention_heads
+        if hidden % heads:
+            raise ValueError(f"hidden_size ({hidden}) must be a multiple of num_attention_heads ({heads})")
         self.config = config
-        self.head_size = config.hidden_size // config.num_attention_heads
+        self.head_size = hidden // heads
         self.scaling = self.head_size**-0.5
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
 
     def forward(
         self, hidden_states: Tensor, layout: Layout, output_attentions: bool = False, rows: Tensor | None = None
@@ -217,18 +175,10 @@ class MyBertSelfAttention(nn.Module):
     def _on_tokens(self, attend, query, key, value, layout, dropout) -> tuple[Tensor, None]:
         """(T, A, D) → (1, A, T, D) → (T, A, D): the backend keeps the sequences apart."""
         query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+        mask = layout.block_mask() if self.config._attn_implementation == "flex_attention" else None
+        bounds, longest = layout.cu_seq_lens, layout.grid[1]
+        bounds = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest, "max_length_k": longest}
         context, _ = attend(
-            self,
-            query,
-            key,
-            value,
-            layout.block_mask() if self.config._attn_implementation == "flex_attention" else None,
-            scaling=self.scaling,
-            dropout=dropout,
-            is_causal=False,
-            cu_seq_lens_q=layout.cu_seq_lens,
-            cu_seq_lens_k=layout.cu_seq_lens,
-            max_length_q=layout.grid[1],
-            max_length_k=layout.grid[1],
+            self, query, key, value, mask, scaling=self.scaling, dropout=dropout, is_causal=False, **bounds
         )
         return context.squeeze(0), None

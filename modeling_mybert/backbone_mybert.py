@@ -18,8 +18,7 @@ from transformers.utils.generic import can_return_tuple
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
 from .encoder_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer
-from .input_checks_mybert import can_read_without_sync, check_ids, check_inputs
-from .operations_mybert import prepacked_encoder, round_up, use_int8
+from .operations_mybert import can_read_without_sync, check_places, checks, round_up, use_int8
 from .padding_mybert import Layout, RaggedLayout, packed_layout, padded_layout
 
 logger = logging.get_logger(__name__)
@@ -51,20 +50,6 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}  # noqa: RUF012
-
-    def optimize_for_inference(self) -> "MyBertPreTrainedModel":
-        """Makes inference on the CPU faster, most of all for one short text, and returns the model.
-
-        The package `mybert`, if it is installed, gives the linear layers of the encoder copies of their weights in
-        oneDNN's own layout, which take as much memory again. Outputs agree to rounding. The model works as before on
-        other devices, in training and where gradients are computed. The copies follow a change of a weight, except one
-        that PyTorch does not record (by way of `weight.data`, as PEFT merges adapters, or by another process) since
-        the last call of the model; then call `optimize_for_inference` again.
-        """
-        for module in self.modules():
-            if isinstance(module, MyBertEncoder):
-                module.prepacked = prepacked_encoder()
-        return self
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -139,9 +124,13 @@ class MyBertModel(MyBertPreTrainedModel):
             ValueError: contradicting arguments, wrong shapes, an empty batch, ids out of range, a sequence longer than
                 the position table, a row with no real token.
         """
-        inputs = check_inputs(self, input_ids, token_type_ids, position_ids, inputs_embeds)
-        dense = _has_hooks(self.embeddings) or _has_hooks(self.encoder)
-        layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q, position_ids, dense)
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        inputs: Any = inputs_embeds if input_ids is None else input_ids
+        if checks is not None:
+            given = input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q
+            checks.check_inputs(self.config, *given, lambda x: can_read_without_sync(x, self.training))
+        layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q)
         if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
             raise ValueError(
                 f"a sequence has {layout.grid[1]} positions, more than max_position_embeddings="
@@ -159,7 +148,9 @@ class MyBertModel(MyBertPreTrainedModel):
             output_attentions = self.config.output_attentions
         rows = padding = None
         if tokens_to_keep is not None:
-            tokens_to_keep = self._checked(tokens_to_keep, inputs)
+            tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
+            places = inputs.shape[0] * inputs.shape[1]
+            check_places("tokens_to_keep", tokens_to_keep, places, "see its shape", self.training)
             if output_hidden_states is False and not output_attentions:
                 rows, padding = _rows_to_compute(tokens_to_keep, layout)
         outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, rows)
@@ -179,34 +170,12 @@ class MyBertModel(MyBertPreTrainedModel):
             attentions=outputs.attentions,
         )
 
-    def _checked(self, tokens_to_keep: Tensor | Sequence[int], inputs: Tensor) -> Tensor:
-        tokens = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
-        places = inputs.shape[0] * inputs.shape[1]
-        check_ids("tokens_to_keep", tokens, places, "places of the batch", self.training, "see its shape")
-        return tokens
-
     def _layout(
-        self,
-        inputs: Tensor,
-        attention_mask: Tensor | None,
-        cu_seq_lens: Tensor | None,
-        max_length: int | None,
-        position_ids: Tensor | None,
-        dense: bool,
+        self, inputs: Tensor, attention_mask: Tensor | None, cu_seq_lens: Tensor | None, max_length: int | None
     ) -> Layout:
         layout: Layout
         if cu_seq_lens is None:
-            one_row = attention_mask is None and inputs.shape[0] == 1
-            if (
-                one_row
-                and position_ids is not None
-                and can_read_without_sync(position_ids, self.training)
-                and (position_ids[:, 1:] == 0).any()
-            ):
-                logger.warning_once(
-                    "position_ids restart within a row, but all tokens of a row attend to each other; for a packed "
-                    "batch pass cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"
-                )
+            dense = _has_hooks(self.embeddings) or _has_hooks(self.encoder)
             layout = padded_layout((inputs.shape[0], inputs.shape[1]), attention_mask, inputs.device, dense)
         elif attention_mask is not None:
             raise ValueError("a packed batch (cu_seq_lens_q) has no padding: leave attention_mask out")
@@ -228,7 +197,7 @@ def _rows_to_compute(tokens: Tensor, layout: Layout) -> tuple[Tensor | None, Ten
     """
     if not isinstance(layout, RaggedLayout):
         return None, None
-    if not torch.compiler.is_compiling() and len(tokens) + layout.grid[0] >= layout.total:
+    if len(tokens) + layout.grid[0] >= layout.total and not torch.compiler.is_compiling():
         return None, None
     rows, padding = layout.rows_of(tokens)
     return torch.cat([layout.cu_seq_lens[:-1].to(rows), rows]), padding

@@ -77,24 +77,13 @@ class MyBertConfig(PreTrainedConfig):
     `architectures`, and those of MyBERT in `auto_map`. int8 weights are no BERT; their model type is `mybert`.
 
     Args:
-        vocab_size: rows of the word embedding and of the vocabulary projection.
-        hidden_size: width `H` of the hidden states; a multiple of `num_attention_heads`.
-        num_hidden_layers: number of encoder layers.
-        num_attention_heads: heads `A` of each attention.
-        intermediate_size: width of the feed-forward layer.
-        hidden_act: activation of the feed-forward layer, a key of `transformers.activations.ACT2FN`.
-        hidden_dropout_prob: dropout after embeddings, attention and feed-forward, in [0, 1).
-        attention_probs_dropout_prob: dropout of the attention probabilities, in [0, 1).
-        max_position_embeddings: longest sequence, in tokens.
-        type_vocab_size: number of segment ids.
-        initializer_range: standard deviation of the weight initialisation.
-        layer_norm_eps: added to the variance in layer norms.
-        pad_token_id: id of [PAD].
+        hidden_size: width `H` of the hidden states; a multiple of the heads `A`, `num_attention_heads`.
         classifier_dropout: dropout before a task head; None: `hidden_dropout_prob`.
         tie_word_embeddings: share the word embedding with the vocabulary projection, as in BERT.
         is_decoder, add_cross_attention, use_cache, bos_token_id, eos_token_id: of transformers' BertLMHeadModel.
         int8_outliers: features inside each feed-forward layer that stay in float32 while the weights are int8
             (`mybert quantize`); None: the weights are not int8.
+        vocab_size, pad_token_id, …: see `transformers.BertConfig`. Dropout lies in [0, 1).
 
     Raises:
         huggingface_hub.errors.StrictDataclassError: a field, named in the message, has the wrong type or range.
@@ -131,11 +120,7 @@ class MyBertConfig(PreTrainedConfig):
 
     @classmethod
     def from_size(cls, size: str, **settings: Any) -> "MyBertConfig":
-        """The configuration of a published size (`tiny`, `mini`, `small`, `medium`, `base`, `large`).
-
-        Raises:
-            ValueError: no such size.
-        """
+        """The configuration of a published size (`tiny`, `mini`, `small`, `medium`, `base`, `large`)."""
         if size not in NAMED_SIZES:
             raise ValueError(f"size {size!r} is not one of {', '.join(NAMED_SIZES)}")
         return cls(**{**NAMED_SIZES[size], **settings})

@@ -36,14 +36,7 @@ class MyBertEmbeddings(nn.Module):
         position_ids: Tensor,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """
-        Args:
-            input_ids, token_type_ids, position_ids: (T,) or (B, S); None for segments means segment 0.
-            inputs_embeds: (T, H) or (B, S, H) in place of `input_ids`.
-
-        Returns:
-            (T, H) or (B, S, H).
-        """
+        """(T,) → (T, H); `inputs_embeds` (T, H) take the place of `input_ids`, and no segments mean segment 0."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         # Called, not indexed by its weight: accelerate loads a table that it keeps on disk when it is called.
         segments = self.token_type_embeddings(position_ids.new_zeros(1) if token_type_ids is None else token_type_ids)
@@ -144,8 +137,7 @@ class MyBertEncoder(nn.Module):
 
         Returns:
             last_hidden_state: (T, H), or (R, H) with `rows`.
-            hidden_states: the input of each layer and the last output, (B, S, H) or (1, T, H); None where not asked
-                for.
+            hidden_states: the input of each layer and the last output, in the form of the batch.
             attentions: (N, A, L, L) of each layer.
         """
         count = len(self.layer) + 1
@@ -169,8 +161,6 @@ class MyBertEncoder(nn.Module):
                 output, probabilities = output
                 all_attentions.append(probabilities)
             hidden_states = record(index, output)
-        if rows is not None and not len(self.layer):
-            hidden_states = hidden_states.index_select(0, rows)
         return BaseModelOutput(
             last_hidden_state=hidden_states,
             hidden_states=None if output_hidden_states is False else tuple(all_hidden_states),  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
-"""Operations that the package `mybert`, where it is installed, computes faster on a CPU; else they are PyTorch's.
+"""What the package `mybert` adds, where it is installed: faster operations for CPUs, and checks of arguments.
 
-The results agree to rounding.
+Without it the operations are PyTorch's; the results agree to rounding. Values of arguments are checked where reading
+them is free: on the CPU, and on other devices in evaluation only, since reading waits for the device.
 """
 
 from typing import Any
@@ -9,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 faster: Any = None
+checks: Any = None
 try:
-    from mybert.inference import cpu
+    import mybert.inference as package
 
-    if cpu.INTERFACE == 1:  # the package may have another version than this file
-        faster = cpu
+    if package.INTERFACE == 1:  # the package may have another version than this file
+        faster, checks = package.cpu, package.checks
 except ImportError:
     pass
 
@@ -89,11 +91,6 @@ def round_up(layout: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return layout if faster is None else faster.round_up(layout, device, dtype)
 
 
-def prepacked_encoder() -> Any:
-    """What computes the layers of a `MyBertEncoder` in inference with copies of its weights; None: its modules do."""
-    return None if faster is None else faster.PrepackedEncoder()
-
-
 def use_int8(encoder: nn.Module, outliers: int) -> None:
     """Replaces the linear layers of a `MyBertEncoder` by those of an int8 model, with weights yet to be loaded."""
     if faster is None:
@@ -102,3 +99,27 @@ def use_int8(encoder: nn.Module, outliers: int) -> None:
             "install it, or use the checkpoint that this one was quantised from"
         )
     faster.use_int8(encoder, outliers)
+
+
+def can_read_without_sync(tensor: Tensor, training: bool) -> bool:
+    """Whether the values of `tensor` can be read without slowing training down; not in graphs and `torch.func`."""
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if tracing or torch.compiler.is_compiling() or tensor.is_meta:
+        return False
+    try:
+        tensor.data_ptr()
+    except RuntimeError:  # inside `torch.func`
+        return False
+    return tensor.device.type == "cpu" or not training
+
+
+def check_labels(name: str, labels: Tensor, classes: int, classes_name: str, expected: int, training: bool) -> None:
+    """Raises ValueError if the number of labels is not `expected`, or one is neither a class nor -100 (no label)."""
+    if checks is not None:
+        checks.check_labels(name, labels, classes, classes_name, expected, can_read_without_sync(labels, training))
+
+
+def check_places(name: str, places: Tensor, bound: int, remedy: str, training: bool) -> None:
+    """Raises ValueError if a place lies outside [0, bound)."""
+    if checks is not None and can_read_without_sync(places, training):
+        checks.check_ids(name, places, bound, "places of the batch", remedy)

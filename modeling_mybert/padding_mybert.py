@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from .input_checks_mybert import can_read_without_sync
+from .operations_mybert import can_read_without_sync
 
 
 @dataclass
@@ -148,9 +148,7 @@ def padded_layout(
     """The layout of a padded (B, S) batch. Finding its real tokens waits for the device once.
 
     Args:
-        grid: (B, S).
-        attention_mask: (B, S), nonzero for real tokens, padded on either side; or a 4-D mask, which attention gets as
-            it is; None: all tokens are real.
+        attention_mask: (B, S), nonzero for real tokens; or 4-D, which attention gets as it is; None: all are real.
         dense: compute padding as well. Tracing and export always do.
 
     Raises:
@@ -184,7 +182,7 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
     Args:
         cu_seq_lens: (N + 1,) where each sequence starts, and `total` at the end.
         max_length: the longest sequence; None: read it from `cu_seq_lens`.
-        total: number of tokens, known from the shape of `input_ids` without reading from the device.
+        total: number of tokens.
 
     Raises:
         ValueError: the boundaries do not run from 0 to `total` in steps of 1 to `max_length` (checked on the CPU only,

@@ -13,8 +13,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
-from .input_checks_mybert import check_ids, check_labels
-from .operations_mybert import at_least_one, linear, mean_cross_entropy
+from .operations_mybert import at_least_one, check_labels, check_places, linear, mean_cross_entropy
 
 
 class MyBertPredictionHeadTransform(nn.Module):
@@ -76,8 +75,11 @@ class MyBertForPreTrainingOutput(ModelOutput):
     nsp_loss: Tensor | None = None
 
 
-class VocabularyHeadMixin:
-    """Ties the vocabulary projection to the word embedding, under the names that transformers looks for."""
+class MaskedLMMixin:
+    """The masked-language-model loss, with logits at all positions or at the labelled ones only.
+
+    The vocabulary projection is tied to the word embedding, under the names that transformers looks for.
+    """
 
     _tied_weights_keys = {  # noqa: RUF012
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -99,10 +101,6 @@ class VocabularyHeadMixin:
         bias = new_embeddings.bias
         self.cls.predictions.bias = bias if self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
-
-class MaskedLMMixin(VocabularyHeadMixin):
-    """The masked-language-model loss, with logits at all positions or at the labelled ones only."""
-
     def _places(
         self,
         inputs: Tensor | None,
@@ -110,12 +108,7 @@ class MaskedLMMixin(VocabularyHeadMixin):
         masked_lm_positions: Tensor | None,
         sparse_logits: bool | None,
     ) -> Tensor | None:
-        """
-        Args:
-            inputs: (B, S, …) or (1, T, …).
-
-        Returns:
-            (n_labelled,) places in the flattened batch that get logits; None: all.
+        """(n_labelled,) places in the flattened batch, (B, S, …) or (1, T, …), that get logits; None: all.
 
         Raises:
             ValueError: the labels do not fit the batch or the vocabulary.
@@ -134,7 +127,7 @@ class MaskedLMMixin(VocabularyHeadMixin):
                 "expected integers of shape (n_labelled,)"
             )
         remedy = "they are places in labels.flatten()"
-        check_ids("masked_lm_positions", masked_lm_positions, places, "places of the batch", self.training, remedy)
+        check_places("masked_lm_positions", masked_lm_positions, places, remedy, self.training)
         return masked_lm_positions
 
     def predict_tokens(
@@ -146,13 +139,10 @@ class MaskedLMMixin(VocabularyHeadMixin):
         num_items_in_batch: Tensor | int | None,
         **kwargs,
     ) -> tuple[BaseModelOutputWithPooling, Tensor, Tensor | None]:
-        """
-        Args:
-            inputs: `input_ids` … `inputs_embeds` of the encoder.
-            kwargs: other arguments of the encoder.
+        """The encoder's outputs, logits (B, S, V) or (n_labelled, V), and the loss; None without labels.
 
-        Returns:
-            The encoder's outputs; logits (B, S, V) or (n_labelled, V); the loss, or None without labels.
+        Args:
+            inputs: `input_ids` … `inputs_embeds` of the encoder; `kwargs` are its other arguments.
         """
         ids, *_, embeds = inputs
         places = self._places(embeds if ids is None else ids, labels, masked_lm_positions, sparse_logits)
@@ -281,14 +271,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput | tuple:
-        """
-        Args:
-            labels: (B,) or (N,); 0 for the true continuation, 1 for a random segment.
-            num_items_in_batch: pairs of the whole optimizer step (passed by Trainer).
-
-        Returns:
-            `loss`, `logits` (N, 2), `hidden_states`, `attentions`.
-        """
+        """As `MyBertForPreTraining`: `labels` are its `next_sentence_label`, and items are pairs."""
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.bert(*inputs, tokens_to_keep=(), return_dict=True, **kwargs)
         logits = self.cls.seq_relationship(outputs.pooler_output)

@@ -20,8 +20,14 @@ from transformers.utils.generic import can_return_tuple
 
 from .backbone_mybert import MyBertModel, MyBertPreTrainedModel
 from .configuration_mybert import MyBertConfig
-from .input_checks_mybert import can_read_without_sync, check_labels
-from .operations_mybert import MyBertDropout, at_least_float32, at_least_one, mean_cross_entropy
+from .operations_mybert import (
+    MyBertDropout,
+    at_least_float32,
+    at_least_one,
+    can_read_without_sync,
+    check_labels,
+    mean_cross_entropy,
+)
 from .padding_mybert import packed_layout
 
 
@@ -190,15 +196,9 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
             per_sequence = per_sequence.masked_fill(~real[..., None], torch.finfo(logits.dtype).min)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = sum(
-                self._loss(name, scores, positions, real, num_items_in_batch)
-                for name, scores, positions in zip(
-                    ("start_positions", "end_positions"),
-                    per_sequence.unbind(-1),
-                    (start_positions, end_positions),
-                    strict=True,
-                )
-            ).div(2)
+            starts, ends = per_sequence.unbind(-1)
+            loss = self._loss("start_positions", starts, start_positions, real, num_items_in_batch)
+            loss = (loss + self._loss("end_positions", ends, end_positions, real, num_items_in_batch)) / 2
         start_logits, end_logits = (logits if cu_seq_lens is not None else per_sequence).unbind(-1)
         return QuestionAnsweringModelOutput(
             loss, start_logits.contiguous(), end_logits.contiguous(), outputs.hidden_states, outputs.attentions

@@ -29,6 +29,7 @@ from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.common.settings import POOLING_MODES
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
+from mybert.inference.cpu import optimize_for_inference
 from tokenization import MyBertTokenizer
 
 if TYPE_CHECKING:
@@ -360,4 +361,4 @@ def _load(settings: EncodingSettings, name: str) -> tuple[MyBertModel, MyBertTok
         if not -layers - 1 <= layer <= layers:
             raise UserError(f"--layers: expected {-layers - 1} to {layers}, found {layer}")
     device = choose_device(settings.device, model, settings.dtype)
-    return model.eval().to(device).optimize_for_inference(), tokenizer
+    return optimize_for_inference(model.eval().to(device)), tokenizer

@@ -27,6 +27,7 @@ from mybert.finetuning.onnx_model import OnnxModel, onnx_file
 from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.registry import task_class, task_of_architecture
+from mybert.inference.cpu import optimize_for_inference
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         return Finetuned(OnnxModel(path, task.config), tokenizer, task)
     model = _load_model(task, settings.model, head_is_new=False)
     device = choose_device(settings.device, model, settings.dtype)
-    model = model.eval().to(device, torch_dtype(settings.dtype)).optimize_for_inference()
+    model = optimize_for_inference(model.eval().to(device, torch_dtype(settings.dtype)))
     return Finetuned(model, tokenizer, task)
 
 

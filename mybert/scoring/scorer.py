@@ -22,6 +22,7 @@ from mybert.common.errors import UserError
 from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
 from mybert.common.python_values import text_list
 from mybert.common.sequence_length import check_max_length, trained_tokens
+from mybert.inference.cpu import optimize_for_inference
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
 from mybert.scoring.settings import ScoringSettings
 
@@ -114,7 +115,8 @@ class Scorer:
             )
         refuse_missing(name, missing)
         check_max_length(self.settings.max_length, bert.config, name)
-        self.model = bert.to(choose_device(self.settings.device, bert, self.settings.dtype)).optimize_for_inference()
+        device = choose_device(self.settings.device, bert, self.settings.dtype)
+        self.model = optimize_for_inference(bert.to(device))
         self.backend = self.tokenizer.plain_text_backend()
         self.special_ids = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         self.size = (self.settings.max_length or trained_tokens(bert.config, self.tokenizer)) - 2

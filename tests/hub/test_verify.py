@@ -75,7 +75,7 @@ def test_a_tokenizer_that_does_not_truncate_makes_the_pipeline_fail(checkpoint, 
 
 
 def test_outputs_labels_and_token_ids_are_compared(checkpoint, reference, monkeypatch):
-    monkeypatch.setattr("mybert.inference.cpu.INTERFACE", None)
+    monkeypatch.setattr("mybert.inference.INTERFACE", None)
     for name, module in sys.modules.items():
         if name.endswith(".operations_mybert"):  # loaded from a checkpoint by another test
             monkeypatch.setattr(module, "faster", None)

@@ -9,6 +9,7 @@ from transformers.testing_utils import CaptureLogger
 from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert
 from modeling_mybert.attention_mybert import resolve_backend
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout, padded_layout
+from mybert.inference.varlen import varlen_attention_forward
 
 
 def pack() -> RaggedLayout:
@@ -77,7 +78,7 @@ def test_varlen_attention_refuses_masks_and_dropout():
     bounds = {"cu_seq_lens_q": None, "cu_seq_lens_k": None, "max_length_q": 3, "max_length_k": 3}
     for refused in ({"dropout": 0.1}, {"attention_mask": torch.ones(1, 1, 1, 3)}):
         with pytest.raises(ValueError, match="varlen_attn"):
-            attention = attention_mybert.varlen_attention_forward
+            attention = varlen_attention_forward
             attention(None, query, query, query, **{"attention_mask": None, "scaling": 0.5, **refused}, **bounds)
 
 

@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from twins import twins as twins_of
 
 from modeling_mybert import MyBertModel
-from mybert.inference.cpu import onednn, prepacked
+from mybert.inference.cpu import onednn, optimize_for_inference, prepacked
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 PRODUCTS = 9
@@ -33,7 +33,7 @@ def any_processor(monkeypatch):
 def twins(tiny_config):
     """transformers' BERT and an optimized MyBERT with the same weights."""
     theirs, ours = twins_of(tiny_config, std=0.2)
-    return theirs, ours.optimize_for_inference()
+    return theirs, optimize_for_inference(ours)
 
 
 class Prepacked(TorchDispatchMode):
@@ -135,7 +135,7 @@ def train_with_the_fused_optimizer(model):
 def write_to_data(model):
     model.encoder.layer[1].output.dense.weight.data.mul_(-1)
     if isinstance(model, MyBertModel):
-        model.optimize_for_inference()
+        optimize_for_inference(model)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_copies_and_checkpoints_are_those_of_a_plain_model(twins, tmp_path):
 def test_other_kinds_of_layers_call_their_modules(tiny_config, setting):
     for name, value in setting.items():
         setattr(tiny_config, name, value)
-    model = MyBertModel(tiny_config).eval().optimize_for_inference()
+    model = optimize_for_inference(MyBertModel(tiny_config).eval())
     with torch.no_grad(), Prepacked() as products:
         outputs(model)
     assert products.count == 0

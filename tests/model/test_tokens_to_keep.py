@@ -172,9 +172,6 @@ def test_a_layer_used_twice_computes_all_tokens_in_its_first_use(tiny_config):
     inputs, _ = batch("right", tiny_config.vocab_size)
     expected = model(**inputs, output_hidden_states=True).logits
     torch.testing.assert_close(model(**inputs).logits, expected, atol=1e-5, rtol=1e-5)
-    model.bert.encoder.layer = model.bert.encoder.layer[:0]
-    expected = model(**inputs, output_hidden_states=True).logits
-    torch.testing.assert_close(model(**inputs).logits, expected, atol=1e-6, rtol=1e-6)
 
 
 @torch.no_grad()
