@@ -146,21 +146,22 @@ class MyBertModel(MyBertPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        rows = padding = None
+        rows = order = padding = None
         if tokens_to_keep is not None:
             tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
             places = inputs.shape[0] * inputs.shape[1]
             check_places("tokens_to_keep", tokens_to_keep, places, "see its shape", self.training)
             if output_hidden_states is False and not output_attentions:
-                rows, padding = _rows_to_compute(tokens_to_keep, layout)
+                rows, order, padding = _rows_to_compute(tokens_to_keep, layout)
         outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, rows)
-        if rows is None:
+        if order is None:
             first_tokens = layout.first_tokens(outputs.last_hidden_state)
             last_hidden_state = layout.to_batch(outputs.last_hidden_state)
             if tokens_to_keep is not None:
                 last_hidden_state = last_hidden_state.flatten(0, 1)[tokens_to_keep]
         else:
-            first_tokens, last_hidden_state = outputs.last_hidden_state.tensor_split([layout.grid[0]])
+            computed = outputs.last_hidden_state.index_select(0, order)
+            first_tokens, last_hidden_state = computed.tensor_split([layout.grid[0]])
             if padding is not None:
                 last_hidden_state = last_hidden_state.masked_fill(padding[:, None], 0)
         return BaseModelOutputWithPooling(
@@ -186,21 +187,23 @@ class MyBertModel(MyBertPreTrainedModel):
         return round_up(layout, inputs.device, self.dtype) if isinstance(layout, RaggedLayout) else layout
 
 
-def _rows_to_compute(tokens: Tensor, layout: Layout) -> tuple[Tensor | None, Tensor | None]:
+def _rows_to_compute(tokens: Tensor, layout: Layout) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """
     Args:
         tokens: (K,) places in the flattened batch whose last hidden states are asked for.
 
     Returns:
-        (N + K,) rows of each sequence's first token, then of these tokens; None: the last layer computes all tokens.
+        (N + K,) rows of each sequence's first token and of these tokens, ascending; None: the last layer computes all.
+        (N + K,) which of the rows is each first token, then each of these tokens.
         (K,) which of the tokens are padding; None: none is.
     """
     if not isinstance(layout, RaggedLayout):
-        return None, None
+        return None, None, None
     if len(tokens) + layout.grid[0] >= layout.total and not torch.compiler.is_compiling():
-        return None, None
+        return None, None, None
     rows, padding = layout.rows_of(tokens)
-    return torch.cat([layout.cu_seq_lens[:-1].to(rows), rows]), padding
+    rows, order = torch.cat([layout.cu_seq_lens[:-1].to(rows), rows]).sort()
+    return rows, order.argsort(), padding
 
 
 _LIBRARIES = {"torch", "transformers", "accelerate", "peft"}  # their hooks work with tensors of any shape

@@ -133,7 +133,7 @@ class MyBertEncoder(nn.Module):
         Args:
             hidden_states: (T, H).
             output_hidden_states: whether to return hidden states, or which ones, counted from either end.
-            rows: (R,) the tokens whose output is used; the last layer computes no others.
+            rows: (R,) the tokens whose output is used, ascending; the last layer computes no others.
 
         Returns:
             last_hidden_state: (T, H), or (R, H) with `rows`.

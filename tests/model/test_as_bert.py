@@ -1,6 +1,7 @@
 """A saved folder is a BERT folder: transformers reads it without remote code, to the same numbers."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertLMHeadModel, Ber
 
 import modeling_mybert
 from modeling_mybert import AUTO_MAP, MyBertConfig, MyBertForSequenceClassification, MyBertModel, use_for_bert
+from modeling_mybert.configuration_mybert import MODULES_OF_HEADS
 
+ROOT = Path(modeling_mybert.__file__).parents[1]
 HEADS = {auto: name.split(".")[1] for auto, name in AUTO_MAP.items() if auto != "AutoConfig"}
 
 COMPARE = """
@@ -156,3 +159,46 @@ def test_an_encoder_decoder_of_transformers_takes_the_folder(tmp_path):
     again = EncoderDecoderModel.from_pretrained(tmp_path / "both").eval()
     torch.testing.assert_close(again(ids, labels=labels).loss, model.eval()(ids, labels=labels).loss)
     assert again.generate(ids, max_new_tokens=3, decoder_start_token_id=2).shape[1] <= 4
+
+
+WITH_PACKAGE = """
+import torch
+from transformers import AutoModel
+del sys.modules["mybert"]
+sys.path.append(sys.argv[2])
+plain, ours = (AutoModel.from_pretrained(sys.argv[1], trust_remote_code=x).eval() for x in (False, True))
+from mybert.inference.cpu import optimize_for_inference, prepacked
+prepacked.are_faster = lambda device, dtype: True
+ids, real = torch.randint(5, 90, (3, 12)), torch.arange(12) < torch.tensor([[12], [7], [3]])
+inputs = {"input_ids": ids * real, "attention_mask": real.long()}
+with torch.no_grad():
+    expected = plain(**inputs)[0][real]
+    for model in (ours, optimize_for_inference(ours)):
+        print((model(**inputs)[0][real] - expected).abs().max().item())
+print(sys.modules[type(ours).__module__.replace("backbone", "operations")].faster is not None)
+print(ours.encoder.prepacked._state[1] is not None)
+"""
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
+def test_the_code_of_a_folder_uses_the_package_where_it_is_installed(tmp_path, run_foreign):
+    MyBertModel(small()).save_pretrained(tmp_path / "folder")
+    *differences, is_used, is_prepacked = run_foreign(WITH_PACKAGE, tmp_path / "folder", ROOT)
+    assert max(map(float, differences)) < 2e-6
+    assert is_used == is_prepacked == "True"
+
+
+@pytest.mark.parametrize(
+    ("head", "modules"),
+    [
+        ("MyBertForPreTraining", ()),
+        ("MyBertForQuestionAnswering", MODULES_OF_HEADS["ForQuestionAnswering"]),
+        ("MyBertForTokenClassification", MODULES_OF_HEADS["ForTokenClassification"]),
+    ],
+)
+def test_the_modules_of_a_pipeline_travel_with_its_head_only(head, modules, tmp_path):
+    getattr(modeling_mybert, head)(small()).save_pretrained(tmp_path)
+    saved = {path.stem for path in tmp_path.glob("*_mybert.py")}
+    others = {name for names in MODULES_OF_HEADS.values() for name in names}
+    assert saved & others == set(modules)
+    assert saved - others == {path.stem for path in (ROOT / "modeling_mybert").glob("*_mybert.py")} - others

@@ -11,9 +11,9 @@ from modeling_mybert import (
     MyBertForPreTraining,
     MyBertForQuestionAnswering,
     MyBertModel,
-    backbone_mybert,
 )
 from modeling_mybert.padding_mybert import packed_layout
+from mybert.inference import checks
 
 PAIRS = torch.tensor([0, 1, 1, 0])
 
@@ -37,7 +37,7 @@ def test_a_packed_sequence_attends_to_itself_only(tiny_config, attention):
 def test_positions_that_restart_without_cu_seq_lens_warn(tiny_config, monkeypatch):
     """transformers' collator leaves out cu_seq_lens by default."""
     warnings = []
-    monkeypatch.setattr(backbone_mybert.logger, "warning_once", warnings.append)
+    monkeypatch.setattr(checks.logger, "warning_once", warnings.append)
     model = MyBertModel(tiny_config).eval()
     whole = DataCollatorWithFlattening(return_flash_attn_kwargs=True)([{"input_ids": [7] * n} for n in (7, 1, 9)])
     model(**{name: whole[name] for name in whole if name != "labels"})

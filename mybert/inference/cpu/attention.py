@@ -45,40 +45,37 @@ def attend_rows(module: Any, hidden_states: Tensor, layout: Any, rows: Tensor, d
 
     Args:
         hidden_states: (T, H).
-        rows: (R,) the tokens that attend, in any order; one may appear more than once.
+        rows: (R,) the tokens that attend, ascending; one may appear more than once.
 
     Returns:
         (R, H); None as in `attend`, and where the backend is not sdpa.
     """
     if not is_plain_cpu(hidden_states.device) or module.config._attn_implementation != "sdpa":
         return None
-    states = hidden_states.index_select(0, (queries := Queries(layout, rows)).rows)
+    states = hidden_states.index_select(0, rows)
     projected = linear(module.query, states), linear(module.key, hidden_states), linear(module.value, hidden_states)
-    return attend_queries(module, *projected, layout, queries, dropout)
+    return attend_queries(module, *projected, layout, rows, dropout)
 
 
 class Queries:
     """The tokens that attend, where these are not all.
 
     Attributes:
-        rows: (R,) row of each among the T tokens, ascending.
-        order: (R,) which of them is each of the given rows.
         cu_seq_lens: (N + 1,) where those of each sequence start.
-        total: R.
+        total: their number R.
     """
 
     def __init__(self, layout: Any, rows: Tensor):
-        self.rows, order = rows.sort()
-        self.order, self.total = order.argsort(), len(rows)
-        self.cu_seq_lens = torch.searchsorted(self.rows, layout.cu_seq_lens.long(), out_int32=True)
+        self.cu_seq_lens = torch.searchsorted(rows, layout.cu_seq_lens.to(rows), out_int32=True)
+        self.total = len(rows)
 
 
 def attend_queries(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, layout: Any, queries: Queries, dropout: float = 0.0
+    module: Any, query: Tensor, key: Tensor, value: Tensor, layout: Any, rows: Tensor, dropout: float = 0.0
 ) -> Tensor:
-    """(R, H), (T, H) twice → (R, H) in the order of the given rows."""
+    """(R, H), (T, H) twice → (R, H)."""
     query, key, value = (x.unflatten(-1, (-1, module.head_size)) for x in (query, key, value))
-    return _attend(module, query, key, value, queries, layout, dropout).flatten(-2).index_select(0, queries.order)
+    return _attend(module, query, key, value, Queries(layout, rows), layout, dropout).flatten(-2)
 
 
 def _attend(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import GELUActivation
 
-from mybert.inference.cpu.attention import Queries, attend_queries
+from mybert.inference.cpu.attention import attend_queries
 from mybert.inference.cpu.onednn import uses_onednn
 from mybert.inference.cpu.processor import can_prepack, has_bfloat16_products, is_plain_cpu
 
@@ -88,11 +88,10 @@ class _PrepackedLayer:
     ) -> Tensor:
         """(T, H) three times → (R, H): the last layer computes fewer queries."""
         assert self.query is not None
+        query = self.query(hidden_states.index_select(0, rows))
         if is_one:
-            return self._attend_in_one_sequence(self.query(hidden_states.index_select(0, rows)), key, value)
-        queries = Queries(layout, rows)
-        query = self.query(hidden_states.index_select(0, queries.rows))
-        return attend_queries(self.attention, query, key, value, layout, queries)
+            return self._attend_in_one_sequence(query, key, value)
+        return attend_queries(self.attention, query, key, value, layout, rows)
 
     def _attend_in_one_sequence(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """(R, H), (T, H), (T, H) → (R, H)."""
