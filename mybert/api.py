@@ -157,6 +157,16 @@ def evaluate(**settings: Unpack[keywords.EvaluateKeywords]) -> Result:
     return _result("evaluate", settings)
 
 
+def compare(runs: Sequence[Name], **settings: Unpack[keywords.CompareKeywords]) -> Result:
+    """Compares runs on the same rows, as `mybert compare` does.
+
+    Example:
+        >>> compare(["old-scores", "new-scores"], output="comparison").metrics
+        {'difference': 0.012, 'interval': [0.001, 0.023], 'p': 0.031}
+    """
+    return _result("compare", settings, runs)
+
+
 def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.PredictKeywords]) -> Counts:
     """Writes predictions for files of rows, as `mybert predict` does; see `Predictor` for rows in memory.
 

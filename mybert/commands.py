@@ -119,6 +119,16 @@ COMMANDS = {
             "mybert evaluate --model tagger --data test.conll --errors skip --output evaluation",
         ),
     ),
+    "compare": Command(
+        "mybert.comparison.run:compare",
+        ("mybert.comparison.settings:CompareSettings",),
+        "Compare runs on the same rows: which is better, where, and whether it may be chance.",
+        (
+            "mybert compare old-scores new-scores --output comparison",
+            "mybert compare classifier-1 classifier-2 --slices source --output comparison",
+            "mybert compare a-seed1,a-seed2,a-seed3 b-seed1,b-seed2,b-seed3 --output comparison",
+        ),
+    ),
     "predict": Command(
         "mybert.finetuning.evaluation.predict:main",
         ("mybert.finetuning.settings:PredictSettings",),

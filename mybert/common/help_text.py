@@ -8,8 +8,8 @@ _REQUIRED, _OTHER, _INHERITED = "required", "other options", "options of transfo
 _NAMES = {
     "data": "columns corpus data deduplicate deduplicate_near document_per_file dupe_factor errors filter general "
     "inputs language long_texts max_length max_train_samples negatives nsp one_sentence_per_line pairs phase2_corpus "
-    "phase2_share replay replay_share short_seq_prob split_documents stride task_data test text text_column tokens "
-    "train validation validation_share",
+    "phase2_share replay replay_share short_seq_prob split_documents stride task_data test text text_column "
+    "tokens train validation validation_share part runs",
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of pooling prompt prompt_name size strip_accents uncased vectors vocab_size weights words",

@@ -202,6 +202,14 @@ class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
     texts: Required[Name | Sequence[Name]]
     tokens: int
 
+class CompareKeywords(CommandKeywords, total=False):
+    metric: Name | None
+    part: Literal["auto", "test", "validation"]
+    columns: Name | Sequence[Name] | Mapping[str, object]
+    slices: Name | Sequence[Name]
+    bootstrap: int
+    seed: int
+
 class TrimKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     task: Name

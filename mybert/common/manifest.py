@@ -22,7 +22,10 @@ HISTORY = "log.jsonl"
 SAMPLES = "samples.jsonl"
 ANALYSIS = "analysis.json"
 PREDICTIONS = "predictions.jsonl"
+CHANGES = "changes.jsonl"
 REPORT = "report.html"
+REPORTS = {"compare": "comparison.html"}
+"""The report of a stage, if it is not `REPORT`."""
 _ASIDE = ".{}.partial"  # temporary name while a file is written
 PARTIAL = _ASIDE.format(MANIFEST)
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")

@@ -3,15 +3,15 @@
 import contextlib
 from pathlib import Path
 
-from mybert.common.manifest import REPORT
+from mybert.common.manifest import REPORT, REPORTS
 from mybert.reports.findings import find, summary_line
 from mybert.reports.stage_files import read_stage
 
 
 def closing_lines(output: Path) -> str:
     """Where the output and its report are, and the titles of the problems and warnings in the report."""
-    lines, report = [f"the output is in {output}"], output / REPORT
-    if report.is_file():
+    lines = [f"the output is in {output}"]
+    for report in (path for name in (REPORT, *REPORTS.values()) if (path := output / name).is_file()):
         lines.append(f"open {report} in a browser to see the results")
         lines += warning_lines(output)
     return "\n".join(lines)

@@ -61,3 +61,19 @@ def percent(share: float) -> str:
     """A share with one digit after the point, more for small ones: `45.1%`."""
     text = f"{100 * share:.1f}"
     return f"{100 * share:.2g}%" if text in ("0.0", "-0.0") and share else f"{text}%"
+
+
+SURE = 0.05
+"""A p value below it is no chance."""
+
+
+def verdict(entry: Mapping[str, Any], metric: str) -> str:
+    """The result of a comparison of two runs in one sentence; `entry` is one of `comparisons` in results.json."""
+    found, (first, second), named = entry["metrics"][metric], entry["runs"], metric_of(metric)
+    if found["difference"] == 0:
+        return f"{first} and {second} have the same {named.title}."
+    if found["p"] >= SURE:
+        return f"The difference between {first} and {second} may be chance (p = {found['p']:.2g})."
+    better, worse = (second, first) if (found["difference"] > 0) != named.is_loss else (first, second)
+    size, p = abs(found["difference"]), found["p"]
+    return f"{better} is better than {worse}: {named.title} differs by {size:.4g} (p = {p:.2g})."

@@ -66,21 +66,24 @@ def _kind(rows: list[list], column: int) -> str:
 
 
 def _row(number: int, line: Mapping[str, Any]) -> list:
-    reference, prediction, confidence = _answers(line)
-    given = line.get("input")
-    if isinstance(given, Mapping):
-        texts = [value for value in given.values() if isinstance(value, str) and value]
-        others = [text for text in texts if text != reference]  # the reference has a column of its own
-        text = " · ".join(others or texts) or _text(given.get("tokens") or given)
-    else:
-        text = _text(given)
+    reference, prediction, confidence = answers_of(line)
+    text = input_text(line.get("input"), reference)
     place = line.get("line", line.get("row", number))
     error = line["error"] if is_number(line.get("error")) else 0
     confidence = round(confidence, 4) if is_number(confidence) else None
-    return [place, round(error, 4), _short(reference), _short(prediction), confidence, _short(text)]
+    return [place, round(error, 4), short_cell(reference), short_cell(prediction), confidence, short_cell(text)]
 
 
-def _answers(line: Mapping[str, Any]) -> tuple[Any, Any, float | None]:
+def input_text(given: Any, reference: Any) -> str:
+    """The texts of a row in one; the reference has a column of its own."""
+    if not isinstance(given, Mapping):
+        return _text(given)
+    texts = [value for value in given.values() if isinstance(value, str) and value]
+    others = [text for text in texts if text != reference]
+    return " · ".join(others or texts) or _text(given.get("tokens") or given)
+
+
+def answers_of(line: Mapping[str, Any]) -> tuple[Any, Any, float | None]:
     """Reference, prediction and confidence of a line, each short enough for a cell."""
     reference = line.get("reference")
     if "tags" in line:
@@ -115,7 +118,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json_line(value).strip()
 
 
-def _short(value: Any) -> Any:
+def short_cell(value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value if is_number(value) or isinstance(value, bool) else "-"
     text = " ".join(printable(str(value)[: 4 * _CELL]).split())

@@ -85,6 +85,10 @@ class StageFiles:
         """The lines of predictions.jsonl of an evaluation."""
         return _read_lines(self.folder / part / PREDICTIONS)
 
+    def lines(self, name: str) -> Iterator[dict]:
+        """The objects of another file of JSON lines."""
+        return _read_lines(self.folder / name)
+
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number."""

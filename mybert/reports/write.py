@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from mybert.common.manifest import REPORT
+from mybert.common.manifest import REPORT, REPORTS
 from mybert.common.tables import format_cell
 from mybert.reports.escaping import printable
 from mybert.reports.findings import find, summary_line
@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 
 def write_report(folder: str | Path) -> Path:
-    """Writes report.html into the folder of a stage; returns its path."""
+    """Writes report.html, of a comparison comparison.html, into the folder of a stage; returns its path."""
     from mybert.reports.pages import page_of  # with matplotlib, which only drawing needs
 
     files = read_stage(folder)
-    path, findings = files.folder / REPORT, find(files)
+    path, findings = files.folder / REPORTS.get(files.stage, REPORT), find(files)
     with explain_missing(files):
         page = page_of(files)
     text = render_template("report.html", page=page, findings=findings, findings_line=summary_line(findings))

@@ -23,6 +23,7 @@ ALLOWED = {
     "mybert.corpus": {*_SHARED, "mybert.reports"},
     "mybert.pretraining": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},
     "mybert.finetuning": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},
+    "mybert.comparison": {*_SHARED, "mybert.finetuning", "mybert.reports"},
     "mybert.distillation": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.pretraining"},
     "mybert.release": {*_SHARED, "mybert.corpus"},
     "mybert.embedding": {*_SHARED, "mybert.corpus"},

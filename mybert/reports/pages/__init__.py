@@ -1,7 +1,7 @@
 """The page of each stage: which numbers it shows, in which order, under which names."""
 
 from mybert.reports.components import Page
-from mybert.reports.pages import corpus, evaluation, finetuning, other, pretraining
+from mybert.reports.pages import comparison, corpus, evaluation, finetuning, other, pretraining
 from mybert.reports.stage_files import StageFiles
 
 _PAGES = {
@@ -11,6 +11,7 @@ _PAGES = {
     "distill": pretraining.page,
     "finetune": finetuning.page,
     "evaluate": evaluation.page,
+    "compare": comparison.page,
 }
 
 

@@ -1,0 +1,61 @@
+"""Settings of `mybert compare`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from mybert.common.error_messages import did_you_mean
+from mybert.common.errors import UserError
+from mybert.common.settings import FOLDER, check, check_choices, setting
+
+
+@dataclass
+class CompareSettings:
+    command: ClassVar[str] = "compare"
+
+    runs: list[str] = setting(
+        help="two or more runs on the same rows; the first is the one that the others are compared with. A run is an "
+        "output folder of `mybert evaluate` or `finetune`, or a file of predictions (.jsonl, .csv, .tsv, .xlsx, "
+        ".parquet). Several seeds of one setting are one run, written with commas: seed-1,seed-2,seed-3",
+        positional=True,
+        reads="mybert.comparison.settings:check_run",
+    )
+    output: str = setting(help="output folder", writes=FOLDER)
+    metric: str | None = setting(None, "metric that the report begins with (default: the task's main metric)")
+    part: str = setting(
+        "auto",
+        "rows of fine-tuning folders; auto: test rows if all runs have them, else validation rows",
+        choices=("auto", "test", "validation"),
+    )
+    columns: list[str] = setting(
+        default_factory=list,
+        help="columns of files of predictions, such as prediction=output reference=gold (default: the usual names)",
+    )
+    slices: list[str] = setting(default_factory=list, help="columns of the rows whose values are compared separately")
+    bootstrap: int = setting(5000, "bootstrap samples for intervals, and permutations for p values", least=100)
+    seed: int = setting(42, "random seed of samples and permutations")
+    overwrite: bool = setting(False, "replace the output folder")
+
+    def __post_init__(self):
+        check_choices(self)
+        check(self, "runs", len(self.runs) > 1, "two or more")
+        wrong = [given for given in self.columns if given.partition("=")[0] not in ("prediction", "reference")]
+        if wrong or not all(given.partition("=")[2] for given in self.columns):
+            raise UserError(f"--columns {' '.join(self.columns)}: expected prediction=COLUMN reference=COLUMN")
+
+    def column(self, role: str) -> str | None:
+        """The column that `--columns` names for a role."""
+        return dict(given.split("=", 1) for given in self.columns).get(role)
+
+
+def folders_of(run: str) -> list[str]:
+    """The folders or files of a run, which commas separate."""
+    return [part for part in run.split(",") if part]
+
+
+def check_run(run: str) -> None:
+    """Raises a UserError if a folder or file of a run does not exist."""
+    for name in folders_of(run):
+        if not Path(name).exists():
+            meant = did_you_mean(name)
+            raise UserError(f"{name} does not exist; name an output folder or a file of predictions{meant}")

@@ -1,0 +1,266 @@
+"""Reads the runs to compare: predictions, references and rows of each, in one order."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mybert.common.error_messages import short, short_list
+from mybert.common.errors import UserError
+from mybert.common.manifest import HISTORY, MANIFEST, PREDICTIONS, RESULTS
+from mybert.comparison.settings import CompareSettings, folders_of
+from mybert.io.files import file_format
+from mybert.io.record_formats import READERS
+from mybert.reports.stage_files import StageFiles, read_stage
+
+_PREDICTIONS = ("prediction", "predicted", "predicted_label", "pred", "prediction_label", "output", "label")
+_REFERENCES = ("reference", "gold", "true", "true_label", "gold_label", "target", "label", "labels", "answer")
+_OF_PREDICTION = ("label", "labels", "score", "scores", "tags", "tokens", "entities", "offsets", "answer", "choice")
+_PLACES = ("line", "row", "source", "error", "input", "reference")
+
+
+class Rows(NamedTuple):
+    """The scored rows of one folder or file.
+
+    Attributes:
+        predictions: as `mybert predict` writes them.
+        references: the target of each row; None where a file has none.
+        errors: the error of each row, 0 if it is right; None if the file does not say.
+        inputs: the columns of each row, without predictions.
+        places: the number of each row in its file, from 1.
+    """
+
+    source: str
+    predictions: list[dict[str, Any]]
+    references: list[Any] | None
+    errors: list[float] | None
+    inputs: list[dict[str, Any]]
+    places: list[int]
+
+    def select(self, order: Sequence[int]) -> "Rows":
+        """The rows in another order."""
+
+        def taken(values: list | None) -> list | None:
+            return None if values is None else [values[place] for place in order]
+
+        columns = (self.predictions, self.references, self.errors, self.inputs, self.places)
+        return Rows(self.source, *map(taken, columns))
+
+
+@dataclass
+class Side:
+    """What is compared with another: one model, or several seeds of one setting.
+
+    Attributes:
+        name: as given.
+        rows: those of each seed.
+        evaluation: results.json of the first seed; empty for files of predictions.
+        training: the fine-tuning that its model comes from, if its folder is there.
+    """
+
+    name: str
+    rows: list[Rows]
+    task: str = ""
+    evaluation: Mapping[str, Any] = field(default_factory=dict)
+    training: StageFiles | None = None
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_sides(settings: CompareSettings) -> list[Side]:
+    """The runs of the settings, with their rows in the order of the first.
+
+    Raises:
+        UserError: a run cannot be read, or its rows are not those of the first; the message names the row.
+    """
+    part = _part(settings)
+    sides = [_side(run, part, settings) for run in settings.runs]
+    tasks = {side.task: side.name for side in sides if side.task}
+    if len(tasks) > 1:
+        found = " and ".join(f"{name} is {task}" for task, name in tasks.items())
+        raise UserError(f"the runs have different tasks ({found}); compare runs of one task")
+    first = next((rows for side in sides for rows in side.rows if rows.references is not None), None)
+    if first is None:
+        raise UserError(
+            f"{sides[0].rows[0].source} has no references; name their column by --columns reference=COLUMN"
+        )
+    names = _shared_columns([rows for side in sides for rows in side.rows])
+    for side in sides:
+        side.rows = [_aligned(rows, first, names) for rows in side.rows]
+    return sides
+
+
+def _part(settings: CompareSettings) -> str:
+    """The part of fine-tuning folders that is compared."""
+    folders = [Path(name) for run in settings.runs for name in folders_of(run) if Path(name).is_dir()]
+    folders = [folder for folder in folders if not (folder / PREDICTIONS).is_file()]
+    if settings.part != "auto":
+        return settings.part
+    return "test" if folders and all((folder / "test" / PREDICTIONS).is_file() for folder in folders) else "validation"
+
+
+def _side(run: str, part: str, settings: CompareSettings) -> Side:
+    names = folders_of(run)
+    if not names:
+        raise UserError(f"run {short(run)}: name a folder or a file of predictions")
+    first = Path(names[0])
+    rows = [_read(Path(name), part, settings) for name in names]
+    if not first.is_dir():
+        return Side(run, rows)
+    files = read_stage(first)
+    evaluation = files.results.get(part, {}) if files.stage == "finetune" else files.results
+    training = files if files.stage == "finetune" else _training_of(files)
+    return Side(run, rows, files.task, evaluation, training, files.manifest)
+
+
+def _training_of(files: StageFiles) -> StageFiles | None:
+    """The fine-tuning of an evaluated model, if its folder is there."""
+    model = Path(str(files.manifest.get("settings", {}).get("model", "")))
+    if not (model / MANIFEST).is_file() or not (model / RESULTS).is_file() or not (model / HISTORY).is_file():
+        return None
+    return read_stage(model)
+
+
+def _read(path: Path, part: str, settings: CompareSettings) -> Rows:
+    if not path.is_dir():
+        return _read_table(path, settings)
+    file = next((f for f in (path / PREDICTIONS, path / part / PREDICTIONS) if f.is_file()), None)
+    if file is None:
+        raise UserError(
+            f"{path} has no {PREDICTIONS} of {part} rows; name an output folder of `mybert evaluate` or of "
+            "`mybert finetune` with --validation or --test"
+        )
+    return _read_table(file, settings)
+
+
+def _read_table(path: Path, settings: CompareSettings) -> Rows:
+    kind = file_format(path).kind
+    if kind not in READERS:
+        raise UserError(f"{path}: expected {', '.join(READERS)}, found {kind or 'no suffix'}")
+    predictions, references, errors, inputs, places = [], [], [], [], []
+    for number, fields, problem, detail, unit in READERS[kind](str(path)):
+        if problem:
+            raise UserError(f"{path}, {unit} {number}: {problem}{f' ({detail})' if detail else ''}")
+        prediction, reference, error, given = _parts(fields, path, settings)
+        predictions.append(prediction)
+        references.append(reference)
+        errors.append(error)
+        inputs.append(given)
+        places.append(number)
+    if not predictions:
+        raise UserError(f"{path} holds no rows")
+    if lacking := [place for place, found in zip(places, references, strict=True) if found is None]:
+        if len(lacking) < len(places):
+            raise UserError(f"{path}, row {lacking[0]}: no reference; every row needs one")
+        references = None
+    return Rows(str(path), predictions, references, errors if None not in errors else None, inputs, places)
+
+
+def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[dict, Any, float | None, dict]:
+    """Prediction, reference, error and input of a record."""
+    given = fields.get("input")
+    ours = isinstance(given, Mapping) and settings.column("prediction") is None
+    if ours:  # a line of predictions.jsonl, or of the output of `mybert predict`
+        prediction = {name: fields[name] for name in _OF_PREDICTION if name in fields}
+        named = settings.column("reference")
+        reference = fields.get("reference", given.get(named) if named else _first(given, _REFERENCES)[1])
+        return prediction, reference, fields.get("error"), dict(given)
+    name, value = _named(fields, settings.column("prediction"), _PREDICTIONS, "prediction", path)
+    rest = {column: x for column, x in fields.items() if column != name}
+    of_reference = settings.column("reference")
+    if of_reference is not None:
+        _named(rest, of_reference, (), "reference", path)
+    known, reference = (of_reference, rest[of_reference]) if of_reference else _first(rest, _REFERENCES)
+    rest.pop(known, None)
+    kept = {column: x for column, x in rest.items() if column not in _PLACES and column not in ("score", "scores")}
+    return _prediction(value), reference, None, kept
+
+
+def _named(
+    fields: Mapping[str, Any], given: str | None, usual: Sequence[str], role: str, path: Path
+) -> tuple[str, Any]:
+    name, value = (given, fields.get(given)) if given else _first(fields, usual)
+    if name is None or name not in fields:
+        looked = f"no column {given!r}" if given else f"no column for the {role} (looked for {', '.join(usual)})"
+        raise UserError(f"{path} has {looked}; there are {short_list(list(fields))}; use --columns {role}=COLUMN")
+    return name, value
+
+
+def _first(fields: Mapping[str, Any], names: Iterable[str]) -> tuple[str | None, Any]:
+    name = next((name for name in names if name in fields), None)
+    return name, None if name is None else fields[name]
+
+
+def _prediction(value: Any) -> dict[str, Any]:
+    """A value of another tool in the form of `mybert predict`."""
+    if isinstance(value, list):
+        return {"labels": value, "tags": value}  # `scoring` knows which is meant
+    return {"label": value if isinstance(value, str) else json.dumps(value), "score": value}
+
+
+def _shared_columns(every: Sequence[Rows]) -> list[str]:
+    """The columns that all runs have and that hold no references, by which rows are matched."""
+    shared = set.intersection(*(set.intersection(*map(set, rows.inputs)) for rows in every))
+
+    def is_target(name: str) -> bool:
+        return any(
+            rows.references is not None
+            and all(_same(row[name], target) for row, target in zip(rows.inputs, rows.references, strict=True))
+            for rows in every
+        )
+
+    return sorted(name for name in shared if not is_target(name))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one == other or str(one) == str(other)
+
+
+def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
+    """The rows in the order of `first`, with its references if they have none."""
+    if len(rows.places) != len(first.places):
+        raise UserError(
+            f"{rows.source} has {len(rows.places):,} rows and {first.source} {len(first.places):,}"
+            f"{_difference(rows, first, names)}; compare runs on the same rows"
+        )
+    if names:
+        places: dict[str, list[int]] = {}
+        for place, row in reversed(list(enumerate(rows.inputs))):
+            places.setdefault(_key(row, names), []).append(place)
+        order = [places.get(_key(row, names), []) for row in first.inputs]
+        if not all(order):
+            raise UserError(f"the runs have different rows{_difference(rows, first, names)}; evaluate all on one file")
+        order = [found.pop() if found else None for found in order]
+        if None in order:  # a text occurs more often in one of them
+            raise UserError(f"the runs have different rows{_difference(rows, first, names)}; evaluate all on one file")
+        rows = rows.select(order)
+    if rows.references is None:
+        return rows._replace(references=first.references)
+    for place, (found, expected) in enumerate(zip(rows.references, first.references, strict=True)):
+        if not _same(found, expected):
+            raise UserError(
+                f"the reference of row {rows.places[place]} is {short(found)} in {rows.source} and {short(expected)} "
+                f"in {first.source}; compare runs with the same references"
+            )
+    return rows._replace(references=first.references)
+
+
+def _key(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    return json.dumps([str(row[name]) for name in names])
+
+
+def _difference(rows: Rows, first: Rows, names: Sequence[str]) -> str:
+    """Names a row that only one of two runs has, or has more often."""
+    if not names:
+        return ""
+    for one, other in ((rows, first), (first, rows)):
+        left = [_key(row, names) for row in other.inputs]
+        counts: dict[str, int] = {}
+        for key in left:
+            counts[key] = counts.get(key, 0) + 1
+        for place, row in zip(one.places, one.inputs, strict=True):
+            key = _key(row, names)
+            counts[key] = counts.get(key, 0) - 1
+            if counts[key] < 0:
+                return f": row {place} of {one.source} is not in {other.source}: {short(' · '.join(json.loads(key)))}"
+    return ""

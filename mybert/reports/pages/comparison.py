@@ -1,0 +1,166 @@
+"""The page of a comparison: which run is better, where, and whether it may be chance."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mybert.common.manifest import CHANGES
+from mybert.common.quantities import counted, duration
+from mybert.reports.components import Chart, Page, Predictions, Section, Share, Table, Tile
+from mybert.reports.figures import Line, line_chart
+from mybert.reports.metric_names import SURE, metric_of, verdict
+from mybert.reports.pages.shared import facts, subtitle
+from mybert.reports.prediction_table import answers_of, input_text, packed, short_cell
+from mybert.reports.stage_files import StageFiles, is_number
+
+_FIRST, _LABELS, _MOST = 25, 100, 20_000  # rows without JavaScript, labels, and rows of a page
+
+
+def page(files: StageFiles) -> Page:
+    results, metric = files.results, files.results["metric"]
+    runs, compared = results["runs"], results["comparisons"]
+    named, first = metric_of(metric), compared[0]["metrics"][metric]
+    tiles = [Tile(run["name"], named.written(run["metrics"][metric]), _deviation(run, metric)) for run in runs]
+    interval = "95% interval {:+.4g} to {:+.4g}".format(*first["interval"])
+    tiles += [
+        Tile("Difference", f"{first['difference']:+.4g}", interval),
+        Tile("p", f"{first['p']:.3g}", first["test"]),
+    ]
+    intro = f"{counted(results['rows'], 'row')}, the same for all runs."
+    sections = [Section("Scores", [_scores(runs), _cost(runs)], intro)]
+    for entry in compared:
+        sections += _comparison(files, entry, metric)
+    sections.append(_curves(runs, metric))
+    return Page(
+        "Comparison",
+        subtitle(files),
+        tiles,
+        sections,
+        facts(files),
+        " ".join(verdict(entry, metric) for entry in compared),
+    )
+
+
+def _deviation(run: Mapping, metric: str) -> str:
+    spread = run["deviations"].get(metric)
+    return f"mean of {run['seeds']} runs, deviation {spread:.2g}" if spread is not None else ""
+
+
+def _scores(runs: Sequence[Mapping]) -> Table:
+    names = list(runs[0]["metrics"])
+    rows = [
+        (run["name"], *(Share(0.0, metric_of(name).written(run["metrics"][name])) for name in names)) for run in runs
+    ]
+    return Table("Every score", ["run", *(metric_of(name).title for name in names)], rows)
+
+
+def _cost(runs: Sequence[Mapping]) -> Table:
+    rows = [
+        (
+            run["name"],
+            run["parameters"],
+            run["rows_per_second"],
+            duration(run["training_seconds"]) if is_number(run["training_seconds"]) else "-",
+            run["tokens_seen"],
+        )
+        for run in runs
+    ]
+    columns = ["run", "parameters", "rows per second", "training time", "tokens of training"]
+    return Table("Cost", columns, rows, "Rows per second are those of the evaluation, on the machine that ran it.")
+
+
+def _comparison(files: StageFiles, entry: Mapping, metric: str) -> list[Section]:
+    first, second = entry["runs"]
+    title = f"{second} minus {first}"
+    rows = [
+        (
+            metric_of(name).title,
+            f"{found['difference']:+.4g}",
+            "{:+.4g} to {:+.4g}".format(*found["interval"]),
+            found["p"],
+            "better" if _is_better(name, found) else "worse" if found["p"] < SURE else "may be chance",
+        )
+        for name, found in entry["metrics"].items()
+    ]
+    test = next(iter(entry["metrics"].values()))["test"]
+    note = f"p: {test}. The interval is that of the paired bootstrap."
+    columns = ["metric", "difference", "95% interval", "p", f"{second} is"]
+    table = Table("Difference", columns, rows, note, size="whole")
+    groups = [_slice(column, found, entry["runs"]) for column, found in entry["slices"].items()]
+    changed = _changes(files, entry)
+    intro = f"{counted(entry['became_right'], 'row')} became right, {entry['became_wrong']:,} wrong."
+    return [
+        Section(title, [table, _labels(entry)]),
+        Section(f"Where: {title}", groups, "Of many groups, some have a small p value by chance."),
+        Section(f"Changed rows: {title}", [changed] if changed else [], intro),
+        Section(f"Settings that differ: {title}", [_settings(entry)] if entry["settings"] else []),
+    ]
+
+
+def _is_better(name: str, found: Mapping) -> bool:
+    return found["p"] < SURE and (found["difference"] > 0) != metric_of(name).is_loss
+
+
+def _labels(entry: Mapping) -> Table | None:
+    rows = [
+        (one["label"], one["count"], *map(Share, one["f1"]), f"{one['difference']:+.3f}")
+        for one in entry["labels"][:_LABELS]
+    ]
+    columns = ["label", "references", *(f"F1, {name}" for name in entry["runs"]), "difference"]
+    return Table("Each label", columns, rows) if rows else None
+
+
+def _slice(column: str, groups: Sequence[Mapping], runs: Sequence[str]) -> Table:
+    rows = [
+        (
+            one["group"],
+            one["rows"],
+            *(one.get("scores") or (None, None)),
+            f"{one['difference']:+.4g}" if "difference" in one else "too few rows",
+            one.get("p"),
+        )
+        for one in groups
+        if one["rows"]
+    ]
+    return Table(column, [column, "rows", *runs, "difference", "p"], rows, size="whole")
+
+
+def _settings(entry: Mapping) -> Table:
+    rows = [(name, *map(_written, values)) for name, values in entry["settings"].items()]
+    return Table("Settings, data and versions", ["name", *entry["runs"]], rows, size="whole")
+
+
+def _written(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:
+    rows = []
+    lines = (line for line in files.lines(CHANGES) if line["run"] == entry["runs"][1])
+    for line in itertools.islice(lines, _MOST):
+        answers = [answers_of({**one, "reference": line["reference"]}) for one in line["predictions"]]
+        reference, before, after = answers[0][0], answers[0][1], answers[1][1]
+        text = input_text(line["input"], reference)
+        rows.append([line["row"], line["became"], *map(short_cell, (reference, before, after, text))])
+    if not rows:
+        return None
+    columns = [("row", "number"), ("became", "choice"), ("reference", "text")]
+    columns += [(name, "text") for name in entry["runs"]] + [("input", "text")]
+    total = entry["became_right"] + entry["became_wrong"]
+    return Predictions("Changed rows", columns, total, packed(rows), rows[:_FIRST], graded=False)
+
+
+def _curves(runs: Sequence[Mapping], metric: str) -> Section:
+    named = metric_of(metric)
+    titles = {f"eval_{metric}": named.title, "eval_loss": "Validation loss", "loss": "Training loss"}
+    charts: list[Chart] = []
+    for name, title in titles.items():
+        lines = [
+            Line(run["name"], points, marked=name.startswith("eval_"))
+            for run in runs
+            if (points := {e["step"]: e[name] for e in run["curve"] if is_number(e.get(name)) and "step" in e})
+        ]
+        if lines:
+            as_share = name == f"eval_{metric}" and named.is_share
+            charts.append(line_chart(title, {"step": lines}, as_share=as_share))
+    return Section("Learning curves", charts)

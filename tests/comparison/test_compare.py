@@ -1,0 +1,229 @@
+"""Comparison of runs: paired differences, tests with the right error rate, rows that must be the same."""
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from mybert import UserError, cli, compare
+from mybert.comparison.paired import differences
+from mybert.comparison.scoring import task_of
+from mybert.comparison.settings import CompareSettings
+from mybert.comparison.sides import Rows, Side
+
+LABELS = ["bad", "fair", "good"]
+
+
+def write(path, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return str(path)
+
+
+def noisy(rng, truth, share):
+    """Predictions of which `share` are wrong."""
+    return [rng.choice([x for x in LABELS if x != label]) if rng.random() < share else label for label in truth]
+
+
+@pytest.fixture
+def truth():
+    rng = random.Random(0)
+    return [rng.choice(LABELS) for _ in range(300)]
+
+
+@pytest.fixture
+def files(tmp_path, truth):
+    """Predictions of a good and of a bad model on the same rows, the second in another order."""
+    rng, paths = random.Random(1), {}
+    for name, share in (("good", 0.1), ("bad", 0.3)):
+        rows = [
+            {"text": f"text {number}", "topic": f"topic {number % 3}", "label": label, "prediction": found}
+            for number, (label, found) in enumerate(zip(truth, noisy(rng, truth, share), strict=True))
+        ]
+        paths[name] = write(tmp_path / f"{name}.csv", rows[::-1] if name == "good" else rows)
+    return paths
+
+
+def read(folder, name="results.json"):
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def column(path, name):
+    with open(path, encoding="utf-8", newline="") as file:
+        return [row[name] for row in csv.DictReader(file)]
+
+
+def test_scores_differences_and_changed_rows_are_those_of_scikit_learn(files, tmp_path, truth):
+    found = compare([files["bad"], files["good"]], output=tmp_path / "c", slices=["topic"])
+    results = read(found.path)
+    predictions = {"bad": column(files["bad"], "prediction"), "good": column(files["good"], "prediction")[::-1]}
+    for run, name in zip(results["runs"], ("bad", "good"), strict=True):
+        assert run["metrics"]["accuracy"] == pytest.approx(metrics.accuracy_score(truth, predictions[name]))
+        macro = metrics.f1_score(truth, predictions[name], average="macro")
+        assert run["metrics"]["f1_macro"] == pytest.approx(macro)
+    accuracies = [run["metrics"]["accuracy"] for run in results["runs"]]
+    assert results["difference"] == pytest.approx(accuracies[1] - accuracies[0])
+    assert found.metrics == {name: results[name] for name in ("difference", "interval", "p")}
+    low, high = results["interval"]
+    assert 0 < low < results["difference"] < high and results["p"] < 0.001
+    pairs = list(zip(truth, predictions["bad"], predictions["good"], strict=True))
+    (entry,) = results["comparisons"]
+    assert entry["became_right"] == sum(bad != label == good for label, bad, good in pairs)
+    assert entry["became_wrong"] == sum(bad == label != good for label, bad, good in pairs)
+    rows = [json.loads(line) for line in (found.path / "changes.jsonl").read_text().splitlines()]
+    assert len(rows) == entry["became_right"] + entry["became_wrong"]
+    assert all(truth[int(row["input"]["text"].split()[1])] == row["reference"] for row in rows)
+    for one in entry["labels"]:
+        expected = [
+            metrics.f1_score(truth, predictions[name], labels=[one["label"]], average=None)[0] for name in predictions
+        ]
+        assert one["f1"] == pytest.approx(expected)
+    by_topic = {one["group"]: one for one in entry["slices"]["topic"]}
+    some = [number for number in range(len(truth)) if number % 3 == 1]
+    for place, name in enumerate(("bad", "good")):
+        expected = np.mean([predictions[name][number] == truth[number] for number in some])
+        assert by_topic["topic 1"]["scores"][place] == pytest.approx(expected)
+    assert sum(one["rows"] for one in entry["slices"]["length in characters"]) == len(truth)
+
+
+def test_p_of_accuracy_is_that_of_the_exact_sign_test(truth):
+    """Exchanging predictions at random is the binomial test of the rows on which the two models differ."""
+    rng = random.Random(3)
+    one, other = (rows_of(noisy(rng, truth, share), truth) for share in (0.2, 0.25))
+    task = task_of([Side("a", [one]), Side("b", [other])])
+    found = differences(task, [one], [other], 20_000, seed=1)["accuracy"]
+    right = [[p["label"] == label for p, label in zip(side.predictions, truth, strict=True)] for side in (one, other)]
+    better, worse = (sum(a and not b for a, b in zip(*pair, strict=True)) for pair in (right, right[::-1]))
+    assert found.p == pytest.approx(stats.binomtest(better, better + worse).pvalue, abs=0.015)
+    spread = np.sqrt((better + worse) / len(truth) ** 2)  # of the difference of two shares of the same rows
+    assert (found.interval[1] - found.interval[0]) / 3.92 == pytest.approx(spread, rel=0.1)
+
+
+def rows_of(predicted, truth):
+    inputs = [{"text": str(number)} for number in range(len(truth))]
+    predictions = [{"label": label} for label in predicted]
+    return Rows("file", predictions, list(truth), None, inputs, list(range(1, len(truth) + 1)))
+
+
+def test_equal_models_are_rarely_called_different(truth):
+    """Of 200 pairs of models with the same error rate, about 5% have p < 0.05."""
+    rng, small = random.Random(5), {"accuracy": 0, "f1_macro": 0}
+    for pair in range(200):
+        sides = [rows_of(noisy(rng, truth, 0.2), truth) for _ in range(2)]
+        task = task_of([Side(str(number), [rows]) for number, rows in enumerate(sides)])
+        found = differences(task, [sides[0]], [sides[1]], 500, seed=pair)
+        for name in small:
+            small[name] += found[name].p < 0.05
+    assert all(count <= 0.06 * 200 for count in small.values()), small
+
+
+def test_runs_with_several_seeds_have_a_mean_and_a_deviation(tmp_path, truth):
+    rng = random.Random(7)
+    names = []
+    for seed in range(4):
+        found = noisy(rng, truth, 0.15 if seed < 2 else 0.35)
+        rows = [
+            {"id": number, "gold": label, "predicted": one}
+            for number, (label, one) in enumerate(zip(truth, found, strict=True))
+        ]
+        names.append(write(tmp_path / f"{seed}.csv", rows))
+    found = read(compare([",".join(names[:2]), ",".join(names[2:])], output=tmp_path / "c", bootstrap=500).path)
+    for run, some in zip(found["runs"], (names[:2], names[2:]), strict=True):
+        values = [np.mean([a == b for a, b in zip(truth, column(name, "predicted"), strict=True)]) for name in some]
+        assert run["metrics"]["accuracy"] == pytest.approx(np.mean(values))
+        assert run["deviations"]["accuracy"] == pytest.approx(np.std(values, ddof=1))
+    assert found["difference"] < found["interval"][1] < 0 and found["p"] < 0.05
+    assert "runs" in found["test"]
+
+
+def test_numbers_and_several_labels_and_tags_are_scored(tmp_path):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=60)
+    for name, noise in (("a", 0.1), ("b", 0.9)):
+        numbers = truth + noise * rng.normal(size=60)
+        write(
+            tmp_path / f"{name}.csv",
+            [{"id": i, "target": t, "prediction": p} for i, (t, p) in enumerate(zip(truth, numbers, strict=True))],
+        )
+        tags = [["B-PER" if x > noise - 1 else "O", "I-PER", "O"] for x in truth]
+        labels = [["x"] if x > noise - 1 else ["x", "y"] for x in truth]
+        for kind, values, target in (("tags", tags, ["B-PER", "I-PER", "O"]), ("labels", labels, ["x"])):
+            lines = [{"reference": target, "prediction": found, "text": f"t {i}"} for i, found in enumerate(values)]
+            (tmp_path / f"{name}-{kind}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    numbers = read(compare([tmp_path / "a.csv", tmp_path / "b.csv"], output=tmp_path / "n", bootstrap=200).path)
+    assert numbers["metric"] == "pearson" and numbers["difference"] < 0 and numbers["p"] < 0.05
+    tags = read(
+        compare([tmp_path / "a-tags.jsonl", tmp_path / "b-tags.jsonl"], output=tmp_path / "t", bootstrap=200).path
+    )
+    assert (tags["task"], tags["metric"]) == ("token-classification", "f1")
+    assert tags["runs"][0]["metrics"]["f1"] >= tags["runs"][1]["metrics"]["f1"]
+    several = read(
+        compare([tmp_path / "a-labels.jsonl", tmp_path / "b-labels.jsonl"], output=tmp_path / "l", bootstrap=200).path
+    )
+    assert several["metric"] == "f1_micro"
+
+
+def refused(capsys, tmp_path, *words):
+    assert cli.main(["compare", *map(str, words), "--output", str(tmp_path / "c")]) == 2
+    assert not (tmp_path / "c").exists()
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_rows_that_are_not_the_same_are_named(files, tmp_path, capsys):
+    lines = Path(files["good"]).read_text(encoding="utf-8").splitlines()
+
+    def message(changed: list[str]) -> str:
+        (tmp_path / "other.csv").write_text("\n".join(changed) + "\n", encoding="utf-8")
+        return refused(capsys, tmp_path, files["bad"], tmp_path / "other.csv")
+
+    short = message(lines[:-1])
+    assert "299 rows" in short and "'text 0 · topic 0'" in short
+    other = message([line.replace("text 7,", "text seven,") for line in lines])
+    assert "text seven" in other and "other.csv" in other
+    twice = message([lines[1] if number == 5 else line for number, line in enumerate(lines)])
+    assert f"{lines[1].split(',')[0]} · " in twice
+    label = lines[-1].split(",")[2]
+    text, topic, _, prediction = lines[-1].split(",")
+    relabelled = message([*lines[:-1], ",".join([text, topic, "good" if label != "good" else "bad", prediction])])
+    assert f"the reference of row {len(lines)} is" in relabelled and "other.csv" in relabelled
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{bad}"], "--runs: expected two or more"),
+        (["{bad}", "nowhere"], "nowhere does not exist"),
+        (["{bad}", "{good}", "--metric", "rouge"], "--metric rouge: expected one of accuracy"),
+        (["{bad}", "{good}", "--slices", "colour"], "--slices colour: the rows have the columns text, topic"),
+        (["{bad}", "{good}", "--columns", "prediction=guess"], "no column 'guess'"),
+        (["{bad}", "{good}", "--columns", "guess"], "--columns guess: expected prediction=COLUMN"),
+        (["{bad}", "{folder}"], "has no predictions.jsonl of validation rows"),
+    ],
+)
+def test_mistakes_are_one_line(files, tmp_path, capsys, words, message):
+    (tmp_path / "folder").mkdir()
+    given = [word.format(**files, folder=tmp_path / "folder") for word in words]
+    assert message in refused(capsys, tmp_path, *given)
+
+
+def test_settings_know_their_columns():
+    settings = CompareSettings(["a", "b"], "c", columns=["prediction=x"])
+    assert (settings.column("prediction"), settings.column("reference")) == ("x", None)
+    with pytest.raises(UserError):
+        CompareSettings(["a", "b"], "c", columns=["label=x"])
+
+
+def test_the_report_names_the_better_run(files, tmp_path, capsys):
+    assert cli.main(["compare", files["bad"], files["good"], "--output", str(tmp_path / "c")]) == 0
+    printed = capsys.readouterr().out
+    assert f"{files['good']} is better than {files['bad']}" in printed
+    assert "comparison.html" in printed
+    page = (tmp_path / "c" / "comparison.html").read_text(encoding="utf-8")
+    assert "Changed rows" in page and "approximate randomisation" in page
