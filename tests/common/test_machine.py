@@ -99,6 +99,17 @@ def test_threads_wait_busily_while_no_core_is_lacking(load):
             assert load.threads.are_cores_lacking == (not busily)
 
 
+def test_before_a_measurement_of_speed_the_cores_are_measured_at_once(load, monkeypatch):
+    for free, busily in ((0.9, False), (1.9, True)):
+
+        def sleep(seconds: float, free: float = free) -> None:
+            load.now, load.idle, load.total = load.now + seconds, load.idle + seconds * free, load.total + 4 * seconds
+
+        monkeypatch.setattr(machine.time, "sleep", sleep)
+        load.threads.settle()
+        assert load.number == 2 and load.busily[-1] is busily
+
+
 def test_choices_of_the_user_stay(load, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")

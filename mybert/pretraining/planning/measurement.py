@@ -93,6 +93,7 @@ def measure_steps(
         types, optimizers: names of the data types of products and of the optimizers to measure.
         evaluates: also measure the evaluation, in the last of the types.
     """
+    threads.settle()  # else the first examples are those of threads that wait busily for a core of another program
     trial, name = _Trial(settings, arguments, corpus), settings.size or "model"
     limit = min(limit, _MOST_SECONDS)
     part = limit / (len(types) + len(optimizers))

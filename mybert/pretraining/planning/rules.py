@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Collection
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from transformers import TrainingArguments
 
 from mybert.pretraining.settings import PretrainSettings
+
+if TYPE_CHECKING:  # the help of `mybert quickstart` imports this module
+    from transformers import TrainingArguments
 
 _FOR_NEW_WEIGHTS = ("initializer_range", "initial_weights", "start_mlm_probability", "weight_decay", "adam_epsilon")
 """Options that are not chosen for a run that continues a checkpoint."""
@@ -20,7 +22,7 @@ def budget_rules() -> dict[str, Any]:
     return yaml.safe_load((resources.files(__package__) / "budget_rules.yaml").read_text(encoding="utf-8"))
 
 
-def given_options(settings: PretrainSettings, arguments: TrainingArguments) -> set[str]:
+def given_options(settings: PretrainSettings, arguments: "TrainingArguments") -> set[str]:
     """Names of the options that the user gave."""
     found: set[str] = set()
     for part in (settings, arguments):
