@@ -9,6 +9,7 @@ import pkgutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from mybert.common.data_in_memory import DataInMemory
@@ -126,6 +127,8 @@ def _instances(settings: Iterable[type], values: Mapping[str, Any], check: Check
     made: list[Any] = []
     for kind in sorted(settings, key=lambda kind: hasattr(kind, "complete")):
         if hasattr(kind, "complete"):
+            options = options_without_import([kind])
+            kind.check_values(SimpleNamespace(**{name: values.get(name, options[name].default) for name in options}))
             check(made)
         kind = complete(kind)
         try:

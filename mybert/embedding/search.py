@@ -1,7 +1,9 @@
 """`mybert search`: the texts nearest to a query, by cosine similarity of their vectors."""
 
+import codecs
 import dataclasses
-import itertools
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from mybert.common.tables import print_table
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings, SearchSettings, check_vectors
 from mybert.embedding.vector_files import read_vectors
-from mybert.io.files import STDIN, is_unicode, open_text
+from mybert.io.files import STDIN, arriving_lines, is_unicode, open_file
 from mybert.io.stored_texts import rename_taken
 
 _RESULT = ("query_number", "query", "rank", "score")
@@ -27,7 +29,8 @@ _SHOWN_CHARACTERS = 200
 def search(settings: SearchSettings) -> list[dict]:
     """Finds the texts with the highest cosine similarity to each query; prints them and writes `settings.output`.
 
-    Queries are encoded with the model and settings in the manifest of the vectors.
+    Queries are encoded with the model and settings in the manifest of the vectors. The model is loaded once; lines of
+    standard input are answered as they arrive.
 
     Returns:
         Results in the order of the queries, the best first: `query_number` (from 0), `query`, `rank` (from 1), `score`
@@ -36,38 +39,49 @@ def search(settings: SearchSettings) -> list[dict]:
     Raises:
         UserError: the vectors or a query cannot be read, the vectors are of words, or they were made by another model.
     """
-    path = Path(settings.vectors)
-    queries = _queries(settings.query)
+    path, results, count = Path(settings.vectors), [], 0
+    if STDIN in settings.query and len(settings.query) > 1:
+        raise UserError(f"{STDIN} reads all queries from standard input; leave it or the other queries out")
+    given = [] if STDIN in settings.query else _checked(settings.query, 1)
     embedder, pooling = _load(settings, path)
-    encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings)))
-    by_query = [
-        [
-            {"query_number": number, "query": query, "rank": rank, "score": score, **rename_taken(record, _RESULT)}
-            for rank, (score, record) in enumerate(found, 1)
-        ]
-        for number, (query, found) in enumerate(zip(queries, _nearest(path, encoded, settings.top_k), strict=True))
-    ]
-    results = list(itertools.chain.from_iterable(by_query))
+    for queries in [given] if given else _arriving():
+        encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, count)))
+        for query, found in zip(queries, _nearest(path, encoded, settings.top_k), strict=True):
+            shown = [
+                {"query_number": count, "query": query, "rank": rank, "score": score, **rename_taken(record, _RESULT)}
+                for rank, (score, record) in enumerate(found, 1)
+            ]
+            print_table(query, map(_shown, shown), ["score", "row", "text"])
+            sys.stdout.flush()  # a program that waits for the answer writes the next query after it
+            results += shown
+            count += 1
     if settings.output:
         _write(settings, results)
-    for query, found in zip(queries, by_query, strict=True):
-        print_table(query, map(_shown, found), ["score", "row", "text"])
     if path.suffix == ".npy":
         print(f"{path} has no texts; rows count from 0. `mybert embed` writes the texts to .parquet and .jsonl")
     return results
 
 
-def _queries(queries: list[str]) -> list[str]:
-    if STDIN in queries:
-        if len(queries) > 1:
-            raise UserError(f"{STDIN} reads all queries from standard input; leave it or the other queries out")
-        with open_text(STDIN) as file:
-            queries = [line.removesuffix("\n") for line in file]
-    for number, query in enumerate(queries, 1):
+def _arriving() -> Iterator[list[str]]:
+    """The queries of standard input as they arrive, at least one; blank lines of a terminal are left out."""
+    count, is_terminal = 0, sys.stdin.isatty()
+    if is_terminal:
+        print("one query per line; Ctrl-D ends", file=sys.stderr)
+    with open_file(STDIN) as file:
+        for lines in arriving_lines(file):
+            lines[0] = lines[0] if count else lines[0].removeprefix(codecs.BOM_UTF8)
+            texts = [line.decode(errors="surrogateescape") for line in lines if line.strip() or not is_terminal]
+            if texts:
+                yield _checked(texts, count + 1)
+            count += len(texts)
+    if not count:
+        raise UserError("standard input holds no query")
+
+
+def _checked(queries: list[str], first: int) -> list[str]:
+    for number, query in enumerate(queries, first):
         if not query.strip() or not is_unicode(query):
             raise UserError(f"query {number}: {'not UTF-8' if query.strip() else 'empty'}; correct or remove it")
-    if not queries:
-        raise UserError("standard input holds no query")
     return queries
 
 
@@ -103,13 +117,15 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
     return embedder, pooling
 
 
-def _vectors(embedder: Embedder, queries: list[str], pooling: str | None, settings: SearchSettings) -> np.ndarray:
-    """(queries, width)."""
+def _vectors(
+    embedder: Embedder, queries: list[str], pooling: str | None, settings: SearchSettings, before: int
+) -> np.ndarray:
+    """(queries, width); `before` is the number of queries before these."""
     prompt = embedder.default_prompt
     if embedder.modules and settings.prompt is None and settings.prompt_name is None:
         prompt = embedder.prompt(embedder.modules.query_prompt())
     encoded, most = embedder.encode(queries, prompt), embedder.max_length - 2
-    for number, ids in enumerate(encoded, 1):
+    for number, ids in enumerate(encoded, before + 1):
         if len(ids) > most and embedder.long_texts == "refuse":
             raise UserError(
                 f"query {number}: {len(ids) + 2} tokens, more than {most + 2}; shorten it, or run `mybert embed` "

@@ -3,6 +3,7 @@
 import math
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -300,6 +301,16 @@ class FinetuningOptions(TrainingOptions):
     """
 
     complete: ClassVar[str] = "mybert.finetuning.arguments:FinetuningArguments"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "metric_for_best_model": "the best checkpoint is chosen by --metric",
+        "greater_is_better": "the best checkpoint is chosen by --metric",
+        "bf16_full_eval": "it would round the weights that are kept; --bf16 evaluates in bfloat16, too",
+        "fp16_full_eval": "it would round the weights that are kept",
+        "push_to_hub": "`mybert push` uploads the finished model, verified",
+        "dataloader_drop_last": "every row is trained on and scored",
+        "prediction_loss_only": "checkpoints are chosen by scores",
+        "batch_eval_metrics": "scores are computed over all rows at once",
+    }
 
     learning_rate: float | None = setting(
         None,
@@ -321,3 +332,20 @@ class FinetuningOptions(TrainingOptions):
     save_strategy: str = setting("epoch", "When to save a checkpoint.", choices=("no", "steps", "epoch"))
     save_total_limit: int | None = setting(1, "Maximum number of checkpoints during training, not counting the best.")
     load_best_model_at_end: bool = setting(True, "Keep the best checkpoint instead of the last.")
+
+    @classmethod
+    def check_values(cls, given: Any) -> None:
+        if given.greater_is_better is not None:
+            raise UserError(f"greater_is_better is not supported: {cls.unsupported['greater_is_better']}")
+        super().check_values(given)
+        if given.save_strategy == "best":
+            raise UserError(
+                "save_strategy best is not supported: the best checkpoint is always kept; --resume needs the last"
+            )
+        if given.load_best_model_at_end and given.save_strategy != given.eval_strategy:
+            raise UserError(
+                "--eval-strategy and --save-strategy differ, so the best checkpoint may not be saved; give both the "
+                "same value, or add --load-best-model-at-end false"
+            )
+        if not given.eval_do_concat_batches:
+            raise UserError("eval_do_concat_batches false is not supported: scores are computed over all rows at once")

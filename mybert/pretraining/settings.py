@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -246,6 +247,11 @@ class PretrainingOptions(TrainingOptions):
     """
 
     complete: ClassVar[str] = "mybert.pretraining.arguments:PretrainingArguments"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "remove_unused_columns": "the dataset returns batches, not columns",
+        "label_smoothing_factor": "pretraining has no label smoothing",
+        "ignore_data_skip": "a resumed run skips the examples that it has read",
+    }
 
     learning_rate: float = setting(1e-4, "Peak learning rate (paper: 1e-4 with AdamW).")
     num_train_epochs: float = setting(3.0, "Passes over the examples.")
@@ -262,3 +268,12 @@ class PretrainingOptions(TrainingOptions):
     save_steps: float = setting(500, "Steps between checkpoints, or their share if below 1.")
     save_total_limit: int | None = setting(2, "Maximum number of checkpoints.")
     remove_unused_columns: bool = setting(False, argparse.SUPPRESS)
+
+    @classmethod
+    def check_values(cls, given: Any) -> None:
+        super().check_values(given)
+        if given.train_sampling_strategy not in ("random", "group_by_length"):
+            raise UserError(
+                f"train_sampling_strategy {given.train_sampling_strategy} is not supported: random, or "
+                "group_by_length with --max-tokens-per-batch"
+            )

@@ -1,10 +1,9 @@
 """Check and complete TrainingArguments before training."""
 
 import contextlib
-import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from accelerate.state import AcceleratorState
@@ -55,38 +54,10 @@ def settle_arguments(arguments: TrainingArguments) -> None:
             print("training in float32 in place of --bf16, since bfloat16 is not faster on this machine")
 
 
-def check_arguments(arguments: TrainingArguments, unsupported: Mapping[str, str]) -> None:
-    """Rejects `unsupported` arguments, which have a remedy or reason each, and values out of range.
-
-    Warns about a high learning rate and fp16 on a CPU.
-    """
-    unsupported = {
-        "resume_from_checkpoint": "use --resume",
-        "neftune_noise_alpha": "its noise assumes padded batches",
-        "use_liger_kernel": "it does not support MyBERT",
-        "label_names": "the model's heads define them",
-        **unsupported,
-    }
-    check_trackers(arguments.report_to)
-    for name, remedy in unsupported.items():
-        if getattr(arguments, name):
-            raise UserError(f"{name} is not supported: {remedy}")
-    given = arguments
+def check_arguments(given: TrainingArguments) -> None:
+    """Rejects trackers that are missing; warns about a high learning rate and fp16 on a CPU."""
+    check_trackers(given.report_to)
     rate = 0.0 if given.learning_rate is None else given.learning_rate  # None: chosen later
-    epochs = 1.0 if given.num_train_epochs is None else given.num_train_epochs
-    for name, good, expected in (
-        ("max_steps", given.max_steps == -1 or given.max_steps >= 1, "1 or more, or -1 to count epochs"),
-        ("num_train_epochs", 0 < epochs < math.inf or given.max_steps > 0, "above 0"),
-        ("per_device_train_batch_size", given.per_device_train_batch_size >= 1, "1 or more"),
-        ("per_device_eval_batch_size", given.per_device_eval_batch_size >= 1, "1 or more"),
-        ("gradient_accumulation_steps", given.gradient_accumulation_steps >= 1, "1 or more"),
-        ("learning_rate", 0 <= rate < math.inf, "0 or more"),
-        ("label_smoothing_factor", 0 <= given.label_smoothing_factor < 1, "0 or more and below 1"),
-        ("seed", 0 <= given.seed < 2**32, "0 or more and below 2**32"),
-        ("data_seed", given.data_seed is None or 0 <= given.data_seed < 2**64, "0 or more and below 2**64"),
-    ):
-        if not good:
-            raise UserError(f"{name}: expected {expected}, found {getattr(arguments, name)}")
     if given.process_index == 0 and rate > _HIGH_LEARNING_RATE:
         usual = "BERT is trained with 1e-5 to 2e-3"
         logger.warning_once("--learning-rate %g is so high that training may diverge: %s", rate, usual)

@@ -1,7 +1,11 @@
 """Options of pretraining and fine-tuning whose defaults differ from transformers.TrainingArguments."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from mybert.common.errors import UserError
 from mybert.common.settings import setting
 
 
@@ -10,7 +14,17 @@ class TrainingOptions:
     """Fields that pretraining and fine-tuning share; subclasses add theirs.
 
     They are declared here because importing TrainingArguments takes seconds, and `--help` must be fast.
+
+    Attributes:
+        unsupported: fields of TrainingArguments that are refused, with a remedy or reason.
     """
+
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "resume_from_checkpoint": "use --resume",
+        "neftune_noise_alpha": "its noise assumes padded batches",
+        "use_liger_kernel": "it does not support MyBERT",
+        "label_names": "the model's heads define them",
+    }
 
     max_steps: int = setting(-1, "Number of optimizer steps; -1: train for --num-train-epochs.")
     weight_decay: float = setting(0.01, "Weight decay of all weights except biases and norms (paper: 0.01).")
@@ -25,3 +39,43 @@ class TrainingOptions:
         "Experiment trackers to log to: tensorboard, wandb, mlflow, trackio; needs `pip install '.[tracking]'` in the "
         "clone.",
     )
+
+    @classmethod
+    def check_values(cls, given: Any) -> None:
+        """Raises a UserError for values out of range, unsupported or contradictory; before large imports, and again
+        before transformers completes them.
+
+        Args:
+            given: has the fields of TrainingArguments. None stands for a value that is chosen later.
+        """
+        for name, remedy in {**TrainingOptions.unsupported, **cls.unsupported}.items():
+            if getattr(given, name, None):
+                raise UserError(f"{name} is not supported: {remedy}")
+        if given.bf16 and given.fp16:
+            raise UserError("--bf16 and --fp16 exclude each other; remove one of them")
+        for name, good, expected in (
+            ("max_steps", given.max_steps == -1 or given.max_steps >= 1, "1 or more, or -1 to count epochs"),
+            ("num_train_epochs", given.max_steps > 0 or _is_in(given.num_train_epochs, 0, above=True), "above 0"),
+            ("seed", 0 <= given.seed < 2**32, "0 or more and below 2**32"),
+            ("data_seed", given.data_seed is None or 0 <= given.data_seed < 2**64, "0 or more and below 2**64"),
+            *((name, _is_in(getattr(given, name), 1), "1 or more") for name in _COUNTS),
+            *((name, _is_in(getattr(given, name), 0), "0 or more") for name in _SIZES),
+            *((name, _is_in(getattr(given, name), 0, above=True), "above 0") for name in _STEPS),
+            *((name, _is_in(getattr(given, name), 0, 1), "0 or more and below 1") for name in _SHARES),
+        ):
+            if not good:
+                raise UserError(f"{name}: expected {expected}, found {getattr(given, name)}")
+
+
+_COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+_SIZES = (
+    *("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "warmup_steps"),
+    *("save_total_limit", "dataloader_num_workers"),
+)
+_STEPS = ("logging_steps", "save_steps", "eval_steps")
+_SHARES = ("label_smoothing_factor", "adam_beta1", "adam_beta2")
+
+
+def _is_in(value: float | None, least: float, end: float = math.inf, above: bool = False) -> bool:
+    """Whether a number is in a range without its `end`, and without `least` if it must be `above` that."""
+    return value is None or (least < value < end if above else least <= value < end)

@@ -172,7 +172,21 @@ push ./nofolder --repo-id a/b
 quickstart --output done
 quickstart --text nofile.txt
 pretrain --corpus done --output o --max-length 3
+finetune --task text-classification --model {model} --train have.csv --output o --learning-rate -1
+finetune --task text-classification --model {model} --train have.csv --output o --fp16 --bf16
+finetune --task text-classification --model {model} --train have.csv --output o --save-strategy steps
+finetune --task text-classification --model {model} --train have.csv --output o --push-to-hub
+pretrain --corpus done --output o --adam-beta1 1.5
+pretrain --corpus done --output o --warmup-steps -1
+pretrain --corpus done --output o --label-smoothing-factor 0.1
+adapt have.txt --model {model} --output o --max-grad-norm -1
 """
+
+
+_NAMED = (
+    *("no-match", "nofile", "nofolder", "done", "have", "--max-length", "learning_rate", "--bf16 and --fp16"),
+    *("--save-strategy", "push_to_hub", "adam_beta1", "warmup_steps", "label_smoothing_factor", "max_grad_norm"),
+)
 
 
 def test_every_command_names_a_missing_input_or_an_existing_output_before_large_imports(models, tmp_path):
@@ -191,4 +205,4 @@ for command in {commands!r}:
     assert done.stdout.splitlines() == ["2"] * len(commands), errors
     for command, error in zip(commands, errors, strict=True):
         assert error.startswith(f"mybert {command[0]}: error: "), command
-        assert any(name in error for name in ("no-match", "nofile", "nofolder", "done", "have", "--max-length")), error
+        assert any(name in error for name in _NAMED), error

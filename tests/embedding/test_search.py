@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mybert import cli
+from mybert.embedding import search as search_module
 from mybert.embedding.embedder import Embedder
 
 TEXTS = [
@@ -104,6 +105,30 @@ def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypa
     assert "query 2: empty" in capsys.readouterr().err
     assert run(vectors / "v.npy", QUERIES[0], "-") == 2
     assert "leave it or the other queries out" in capsys.readouterr().err
+
+
+def test_each_line_is_answered_before_the_next_one_arrives_by_one_model(vectors, monkeypatch, capsys):
+    loads, answered = [], []
+
+    class Arriving(io.RawIOBase):
+        """One line at a time; before each, what has been answered is read."""
+
+        lines = iter([b"\xef\xbb\xbfcat\n", b"dog\n", b"sea"])
+        readable = lambda self: True  # noqa: E731
+
+        def readinto(self, buffer):
+            answered.append(capsys.readouterr().out)
+            line = next(self.lines, b"")
+            buffer[: len(line)] = line
+            return len(line)
+
+    load = search_module._load
+    monkeypatch.setattr(search_module, "_load", lambda *given: loads.append(given) or load(*given))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(Arriving()), encoding="utf-8"))
+    assert run(vectors / "v.npy", "-", "--top-k", 1) == 0
+    assert len(loads) == 1
+    assert not answered[0] and answered[1].startswith("cat\n") and answered[2].startswith("dog\n")
+    assert "sea\n" in capsys.readouterr().out + answered[-1]
 
 
 def test_a_query_that_is_too_long_is_named(vectors, capsys):

@@ -68,7 +68,7 @@ def test_a_notice_about_bfloat16_depends_on_its_speed(monkeypatch, capsys, faste
     ],
 )
 def test_a_high_learning_rate_and_fp16_on_a_cpu_are_warned_about(tmp_path, caplog, arguments, warning):
-    check_arguments(TrainingArguments(str(tmp_path), use_cpu=True, **arguments), {})
+    check_arguments(TrainingArguments(str(tmp_path), use_cpu=True, **arguments))
     assert (warning in caplog.text) if warning else not caplog.records
 
 
