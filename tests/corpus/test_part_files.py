@@ -56,7 +56,7 @@ def test_killed_and_interrupted_runs_resume_to_the_bytes_of_a_whole_run(
     capsys.readouterr()
     assert run_in_parts(command, texts, output, "--resume") == 0 and numbers == []
     assert f"the run in {output} is finished: nothing is left to compute" in capsys.readouterr().out
-    assert run_in_parts(command, texts, output, "--resume", "--max-length", 8) == 2
+    assert run_in_parts(command, texts, output, "--resume", "--max-length", "8") == 2
     assert "is finished, with other settings or inputs" in capsys.readouterr().err
 
 
