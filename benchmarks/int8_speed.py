@@ -49,11 +49,10 @@ def main() -> None:
 def compare_onnx(arguments: argparse.Namespace) -> None:
     import torch
 
-    from mybert.common.onnx_session import onnx_outputs
+    from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
     from mybert.io.documents import read_documents
     from mybert.release.convert.compare_models import outputs_of
     from mybert.release.convert.export import export
-    from mybert.release.convert.export_onnx import INT8_FILE, ONNX_FILE
     from mybert.release.convert.full_checkpoint import load_checkpoint
     from mybert.release.settings import ExportSettings
 
@@ -163,9 +162,8 @@ def other_engines(arguments: argparse.Namespace, scratch: str) -> dict:
     """By name: functions from inputs to last hidden states (B, S, H). The ONNX graphs are written to `scratch`."""
     from transformers import BertModel
 
-    from mybert.common.onnx_session import onnx_outputs
+    from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
     from mybert.release.convert.export import export
-    from mybert.release.convert.export_onnx import INT8_FILE, ONNX_FILE
     from mybert.release.settings import ExportSettings
 
     folder = export(ExportSettings(arguments.checkpoint, to="onnx", output=f"{scratch}/onnx", int8=True))

@@ -1,6 +1,6 @@
 """Serve a classifier with ONNX Runtime and the standard library's HTTP server: `python onnx_service.py ONNX_FOLDER`.
 
-ONNX_FOLDER is made by `mybert export CLASSIFIER --to onnx --output ONNX_FOLDER`. Neither torch nor MyBERT is needed to
+ONNX_FOLDER is made by `mybert export CLASSIFIER --output ONNX_FOLDER`. Neither torch nor MyBERT is needed to
 serve it:
 
     curl -d '["a great film", "a dull one"]' http://localhost:8000
@@ -20,7 +20,7 @@ class Classifier:
     """Texts to labels and probabilities."""
 
     def __init__(self, folder: Path):
-        self.session = onnxruntime.InferenceSession(folder / "model.onnx")
+        self.session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
         self.names = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(128)

@@ -22,6 +22,7 @@ from mybert.common.devices import quiet_loading, torch_dtype
 from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
+from mybert.common.onnx_session import ONNX_FILE
 from tokenization import MyBertTokenizer
 
 _NEEDED = (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json")
@@ -44,7 +45,7 @@ def explain_unreadable(name: str) -> Iterator[None]:
             f"({refused.strip()}); use a copy in safetensors"
         ) from error
     except Exception as error:  # transformers and torch validate few types, so any exception is possible
-        if (Path(name) / "model.onnx").is_file():
+        if (Path(name) / ONNX_FILE).is_file():
             raise UserError(
                 f"checkpoint {name} is an ONNX export; name the checkpoint that it was made from"
             ) from error

@@ -9,6 +9,10 @@ from torch import Tensor
 from mybert.common.errors import UserError, needing
 from mybert.common.machine import threads
 
+# In an exported folder; the places where transformers.js looks for its types fp32 and q8.
+ONNX_FILE = "onnx/model.onnx"
+INT8_FILE = "onnx/model_quantized.onnx"
+
 
 def onnx_outputs(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
     """Loads an ONNX graph as a function from inputs to outputs by name; uses the CPU and torch's thread count."""

@@ -1,4 +1,4 @@
-"""Fine-tuned models exported by `mybert export --to onnx`."""
+"""Fine-tuned models exported by `mybert export`."""
 
 from pathlib import Path
 
@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 
 from modeling_mybert import MyBertConfig
-from mybert.common.onnx_session import onnx_outputs
-
-_FILES = ("model.onnx", "model_int8.onnx")
+from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
 
 
 def onnx_file(name: str) -> Path | None:
     """The ONNX graph of a folder without other weights; None for other checkpoints."""
     folder = Path(name)
     has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
-    return None if has_weights else next((folder / file for file in _FILES if (folder / file).is_file()), None)
+    return (
+        None
+        if has_weights
+        else next((folder / file for file in (ONNX_FILE, INT8_FILE) if (folder / file).is_file()), None)
+    )
 
 
 class OnnxModel:

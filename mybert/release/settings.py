@@ -30,7 +30,7 @@ class ExportSettings:
     to: str = setting(
         "onnx", "format; onnx: a graph for ONNX Runtime, for any batch size and length", choices=("onnx",)
     )
-    int8: bool = setting(False, "also write model_int8.onnx, with weights and activations in int8")
+    int8: bool = setting(False, "also write onnx/model_quantized.onnx, with weights and activations in int8")
     tolerance: float = setting(
         1e-4,
         "maximum difference between the outputs before and after, divided by the largest output if that is above 1",

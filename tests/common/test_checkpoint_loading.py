@@ -34,7 +34,7 @@ def test_the_most_similar_name_in_the_folder_is_suggested(tmp_path, monkeypatch,
 def test_a_missing_checkpoint_is_distinguished_from_an_unfinished_one(tmp_path, monkeypatch, name, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
-    for file in ("quickstart/model/config.json", "onnx/config.json", "onnx/model.onnx"):
+    for file in ("quickstart/model/config.json", "onnx/config.json", "onnx/onnx/model.onnx"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("{}")
     write_manifest("model", "finetune", settings={}, inputs={}, counts={}, complete=False)

@@ -259,9 +259,9 @@ def test_an_onnx_folder_that_cannot_be_used_is_refused(onnx_folder, write_rows, 
     assert predict(onnx_folder, rows, "--dtype", "bfloat16") == 2
     assert "float32" in capsys.readouterr().err
     shutil.copytree(onnx_folder, tmp_path / "damaged")
-    (tmp_path / "damaged/model.onnx").write_bytes(b"cut off")
+    (tmp_path / "damaged/onnx/model.onnx").write_bytes(b"cut off")
     assert predict(tmp_path / "damaged", rows) == 2
-    assert "damaged/model.onnx cannot be read" in capsys.readouterr().err
+    assert "damaged/onnx/model.onnx cannot be read" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert predict(onnx_folder, rows) == 2
     assert "pip install 'mybert[onnx]'" in capsys.readouterr().err

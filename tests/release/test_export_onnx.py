@@ -45,7 +45,7 @@ def test_a_head_has_the_same_named_outputs_on_any_shape(saved_head, tmp_path, he
     labels, task = {0: "bad", 1: "fair", 2: "good"}, {"task": "the task", "max_length": 48}
     source = saved_head(f"MyBert{head}", num_hidden_layers=1, num_labels=3, id2label=labels, finetuned=task)
     folder = to_onnx(source, tmp_path / "onnx")
-    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
     assert [output.name for output in session.get_outputs()] == OUTPUTS[head]
     model = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(source).eval()
     for lengths in ([64], [1], [3, 1, 2], [10, 20, 5, 20]):
@@ -84,10 +84,12 @@ def test_real_weights_in_float32_and_int8(minilm_folder, tmp_path, capsys):
     for name, value in [*manifest["differences"].items(), *manifest["int8_errors"].items()]:
         assert name in printed
         assert f"{value:.4g}" in printed
-    assert (folder / "model_int8.onnx").stat().st_size < 0.3 * (folder / "model.onnx").stat().st_size
-    weights = {tensor.data_type for tensor in onnx.load(folder / "model_int8.onnx").graph.initializer if tensor.dims}
+    assert (folder / "onnx/model_quantized.onnx").stat().st_size < 0.3 * (folder / "onnx/model.onnx").stat().st_size
+    weights = {
+        tensor.data_type for tensor in onnx.load(folder / "onnx/model_quantized.onnx").graph.initializer if tensor.dims
+    }
     assert onnx.TensorProto.INT8 in weights
-    onnx.checker.check_model(folder / "model.onnx")
+    onnx.checker.check_model(folder / "onnx/model.onnx")
 
 
 def test_differing_outputs_are_refused_and_nothing_is_written(saved_head, tmp_path, monkeypatch, capsys):
@@ -117,6 +119,6 @@ def test_a_graph_with_other_weights_is_found(saved_head, tmp_path, head):
     assert max(found.values()) < 1e-5
     near = write_int8(model, tmp_path)
     model.bert.embeddings.LayerNorm.weight.data.neg_()
-    graph = onnx_outputs(tmp_path / "model.onnx")
+    graph = onnx_outputs(tmp_path / "onnx/model.onnx")
     assert largest_differences(lambda x: outputs_of(model, x), graph, ragged_batches(model))["logits"] > 0.1
     assert write_int8(model, tmp_path)["logits"] > 3 * near["logits"]

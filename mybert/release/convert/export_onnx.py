@@ -12,11 +12,9 @@ from transformers import BertConfig
 
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
-from mybert.common.onnx_session import onnx_outputs
+from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches, relative_errors
 
-ONNX_FILE = "model.onnx"
-INT8_FILE = "model_int8.onnx"
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
@@ -28,7 +26,7 @@ def check_onnx_packages() -> None:
 
 
 def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
-    """Writes `model.onnx` and config.json with the labels and task settings.
+    """Writes `onnx/model.onnx` and config.json with the labels and task settings.
 
     The graph accepts any batch size and length. Its inputs are `input_ids`, `attention_mask` and `token_type_ids`;
     its outputs have the names of the model's outputs. Values at padding are undefined.
@@ -47,6 +45,7 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
             output_names=list(outputs_of(model, example)),
             verbose=False,
         )
+    (folder / ONNX_FILE).parent.mkdir(exist_ok=True)
     program.save(folder / ONNX_FILE)
     _config_without_code(model).save_pretrained(folder)
     return largest_differences(lambda x: outputs_of(model, x), onnx_outputs(folder / ONNX_FILE), ragged_batches(model))
@@ -59,7 +58,7 @@ def _config_without_code(model: MyBertPreTrainedModel) -> BertConfig:
 
 
 def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
-    """Writes `model_int8.onnx` from the `model.onnx` in `folder` by dynamic quantisation; returns relative errors.
+    """Quantises the `onnx/model.onnx` of `folder` dynamically to `onnx/model_quantized.onnx`; returns relative errors.
 
     Weights have one scale per output channel and use 7 of the 8 bits: processors without VNNI add products in 16
     bits, which would overflow. Activations have one scale per batch.
