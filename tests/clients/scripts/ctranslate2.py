@@ -4,7 +4,7 @@ import ctranslate2
 from transformers import AutoTokenizer
 
 PACKAGES = ["ctranslate2==4.8.5"]
-REMARK = "Its converter accepts transformers' own configuration classes only."
+REMARK = "Its converter accepts transformers' own classes only: load the folder as it is."
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:

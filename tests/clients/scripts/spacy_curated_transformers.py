@@ -6,7 +6,6 @@ from spacy_curated_transformers.models.hf_loader import build_hf_transformer_enc
 from spacy_curated_transformers.tokenization.hf_loader import build_hf_piece_encoder_loader_v1
 
 PACKAGES = ["spacy-curated-transformers==0.3.1", "spacy==3.8.18"]
-REMARK = "Accepts the model type `bert` only."
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:
