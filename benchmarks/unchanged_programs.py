@@ -1,0 +1,296 @@
+"""Programs for BERT with and without `modeling_mybert.use_for_bert()`, beside other means to make them faster.
+
+    python benchmarks/unchanged_programs.py MINILM [--programs encode pipeline] [--text python-docs] [--rounds 5]
+        [--threads 2] [--markdown FILE]
+
+The programs are those of the other libraries' documentation: encoding and training with sentence-transformers, a
+script with Trainer like `run_glue`, and a pipeline of token classification. They name no class of MyBERT. A side is
+
+- transformers: the program as it is, with sdpa;
+- use_for_bert: the program after this line;
+- sorted: rows of similar length are batched together; sentence-transformers does so when it encodes;
+- torch.compile: each layer is compiled for any shape;
+- ONNX Runtime, OpenVINO (if installed): the model's `forward` computes the exported graph in float32.
+
+Each side runs in a process of its own; all take turns. Before that, their outputs are compared with transformers':
+vectors and scores, or the losses of the first steps without dropout. Seconds of training are those of `train()`, with
+dropout 0.1.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import logging
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from rich.progress import track
+
+SENTENCES, ROWS, BATCH = 512, 192, 16
+CHECKED_STEPS = 8
+ALLOWED = {"encode": 1e-4, "pipeline": 1e-4, "embeddings": 1e-3, "trainer": 1e-3}  # relative to the largest output
+PRELOADED = ["transformers.models.bert.modeling_bert", "sentence_transformers", "sentence_transformers.trainer"]
+INFERENCE = ("transformers", "use_for_bert", "torch.compile", "ONNX Runtime", "OpenVINO")
+SIDES = {
+    "encode": INFERENCE,
+    "embeddings": ("transformers", "use_for_bert", "torch.compile"),
+    "trainer": ("transformers", "use_for_bert", "sorted", "torch.compile"),
+    "pipeline": (*INFERENCE, "sorted"),
+}
+TITLES = {
+    "encode": f"SentenceTransformer.encode, {SENTENCES} sentences",
+    "embeddings": f"SentenceTransformerTrainer, {ROWS} pairs, in-batch negatives",
+    "trainer": f"Trainer, classification of {ROWS} sentences",
+    "pipeline": f"pipeline('token-classification'), {SENTENCES} sentences in batches",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--programs", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--text", default="python-docs")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--markdown", help="file to which the tables are added")
+    arguments = parser.parse_args()
+    os.environ |= {"RAYON_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "true"}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with tempfile.TemporaryDirectory() as scratch:
+        with ProcessPoolExecutor(1, context) as helper:  # MyBERT is not imported where transformers is measured
+            texts = helper.submit(read_texts, arguments.text, arguments.folder, scratch).result()
+        for program in arguments.programs:
+            measure(program, arguments, texts, scratch, context)
+
+
+def read_texts(text: str, folder: str, scratch: str) -> list[str]:
+    """Sentences; saves a checkpoint for each program, with a random head for tasks, with and without dropout."""
+    from inference import sentences
+
+    quiet()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for program, head, labels in (
+        ("encode", transformers.BertModel, 2),
+        ("trainer", transformers.BertForSequenceClassification, 3),
+        ("pipeline", transformers.BertForTokenClassification, 9),
+    ):
+        model = head.from_pretrained(folder, num_labels=labels)
+        for dropout in (0.0, 0.1):
+            model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = dropout
+            model.save_pretrained(Path(scratch) / f"{program}-{dropout}")
+            tokenizer.save_pretrained(Path(scratch) / f"{program}-{dropout}")
+    return sentences(text, SENTENCES)
+
+
+def quiet() -> None:
+    logging.disable(logging.WARNING)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
+def measure(program: str, arguments: argparse.Namespace, texts: list[str], scratch: str, context) -> None:
+    from saved_tables import save_table
+
+    names = [name for name in SIDES[program] if name != "OpenVINO" or importlib.util.find_spec("openvino")]
+    failures: dict[str, str] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    with contextlib.ExitStack() as stack:
+        choices = {name: (program, name, scratch, texts, arguments.threads) for name in names}
+        sides = {name: stack.enter_context(ProcessPoolExecutor(1, context, prepare, choices[name])) for name in names}
+
+        def ask(name: str, function: Callable):
+            if name in failures:
+                return None
+            try:
+                return sides[name].submit(function).result()
+            except Exception as error:
+                failures[name] = f"{type(error).__name__}: {error}".splitlines()[0][:100]
+                return None
+
+        expected = ask("transformers", checked)
+        off = {name: difference(expected, ask(name, checked)) for name in names if name not in failures}
+        failures |= {name: f"differs by {x:.1e}" for name, x in off.items() if not x < ALLOWED[program]}
+        for name in names:
+            ask(name, timed)
+        for _ in track(range(arguments.rounds), description=program):
+            for name in names:
+                seconds[name].append(ask(name, timed))
+    medians = {name: statistics.median(seconds[name]) for name in names if name not in failures}
+    theirs = medians.get("transformers", float("nan"))
+    rows = [(name, f"{x:.3g}", f"{theirs / x:.2f}", f"{off[name]:.0e}") for name, x in medians.items()]
+    rows += [(name, why, "", "") for name, why in failures.items()]
+    title = f"{TITLES[program]}, {arguments.threads} threads, torch {torch.__version__}"
+    save_table(arguments.markdown, title, rows, ("side", "seconds", "times as fast", "largest difference"))
+
+
+def difference(expected: np.ndarray, found: np.ndarray | None) -> float:
+    if found is None or found.shape != expected.shape:
+        return float("inf")
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def prepare(program: str, side: str, scratch: str, texts: list[str], threads: int) -> None:
+    """Set up a process for one side; its functions are stored."""
+    quiet()
+    torch.set_num_threads(threads)
+    if side == "use_for_bert":
+        import modeling_mybert
+
+        modeling_mybert.use_for_bert()
+    _process.update(zip(("checked", "timed"), PROGRAMS[program](side, Path(scratch), texts), strict=True))
+
+
+def checked() -> np.ndarray:
+    return _process["checked"]()
+
+
+def timed() -> float:
+    return _process["timed"]()
+
+
+def encode(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(scratch / "encode-0.1"), device="cpu")
+    change(side, model[0].auto_model)
+    return of_inference(lambda: model.encode(texts, batch_size=32, show_progress_bar=False))
+
+
+def pipeline(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
+    tag = transformers.pipeline("token-classification", model=str(scratch / "pipeline-0.1"), device="cpu")
+    change(side, tag.model)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i])) if side == "sorted" else range(len(texts))
+
+    def run() -> np.ndarray:
+        found = dict(zip(order, tag([texts[i] for i in order], batch_size=32), strict=True))
+        return np.array([token["score"] for i in range(len(texts)) for token in found[i]])
+
+    return of_inference(run)
+
+
+def of_inference(run: Callable[[], np.ndarray]) -> tuple[Callable, Callable]:
+    def measured() -> float:
+        begun = time.perf_counter()
+        run()
+        return time.perf_counter() - begun
+
+    return run, measured
+
+
+def embeddings(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, losses
+    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+
+    rows = Dataset.from_dict({"anchor": texts[:ROWS], "positive": texts[-ROWS:]})
+
+    def trainer(dropout: float, **more) -> SentenceTransformerTrainer:
+        model = SentenceTransformer(str(scratch / f"encode-{dropout}"), device="cpu")
+        change(side, model[0].auto_model)
+        loss = losses.MultipleNegativesRankingLoss(model)
+        return SentenceTransformerTrainer(model, arguments_of(Arguments, scratch, **more), rows, loss=loss)
+
+    return of_training(trainer)
+
+
+def trainer(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
+    from datasets import Dataset
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+    tokenizer = AutoTokenizer.from_pretrained(scratch / "trainer-0.1")
+    rows = [{**tokenizer(text), "labels": len(text) % 3} for text in texts[:: len(texts) // ROWS]]
+    more = {"train_sampling_strategy": "group_by_length"} if side == "sorted" else {}
+
+    def trainer(dropout: float, **settings) -> Trainer:
+        model = AutoModelForSequenceClassification.from_pretrained(scratch / f"trainer-{dropout}")
+        change(side, model)
+        chosen = arguments_of(TrainingArguments, scratch, **settings, **(more if dropout else {}))
+        return Trainer(model, chosen, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+
+    return of_training(trainer)
+
+
+def arguments_of(kind: type, scratch: Path, **more):
+    """Settings of both training scripts."""
+    quiet = {"report_to": "none", "disable_tqdm": True, "save_strategy": "no", "use_cpu": True}
+    size = {"per_device_train_batch_size": BATCH, "num_train_epochs": 1, "learning_rate": 2e-5}
+    return kind(output_dir=str(scratch / "out"), **{"logging_strategy": "no", **quiet, **size, **more})
+
+
+def of_training(trainer: Callable) -> tuple[Callable, Callable]:
+    """Losses of the first steps without dropout; seconds of an epoch with dropout."""
+
+    def losses() -> np.ndarray:
+        with contextlib.redirect_stdout(None):
+            run = trainer(0.0, max_steps=CHECKED_STEPS, logging_strategy="steps", logging_steps=1)
+            run.train()
+        return np.array([entry["loss"] for entry in run.state.log_history if "loss" in entry])
+
+    def seconds() -> float:
+        run = trainer(0.1)
+        begun = time.perf_counter()
+        with contextlib.redirect_stdout(None):
+            run.train()
+        return time.perf_counter() - begun
+
+    return losses, seconds
+
+
+def change(side: str, model: transformers.PreTrainedModel) -> None:
+    """Makes the model of a program that of a side."""
+    assert type(model).__name__.startswith("MyBert") == (side == "use_for_bert"), type(model)
+    if side == "torch.compile":
+        for layer in model.base_model.encoder.layer:
+            layer.compile(dynamic=True)
+    elif side in ("ONNX Runtime", "OpenVINO"):
+        run, names = exported(side, model.eval())
+
+        def forward(**inputs) -> transformers.utils.ModelOutput:
+            arrays = run({name: inputs[name].numpy() for name in INPUTS})
+            outputs = dict(zip(names, map(torch.from_numpy, arrays), strict=True))
+            return transformers.utils.ModelOutput(outputs)
+
+        model.forward = forward
+
+
+def exported(side: str, model: transformers.PreTrainedModel) -> tuple[Callable, list[str]]:
+    """The model as a function from arrays to arrays, and the names of its outputs."""
+    example = {name: torch.ones(2, 8, dtype=torch.long) for name in INPUTS}
+    axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    names = list(model(**example).keys())
+    threads = torch.get_num_threads()
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(None):
+        path = str(Path(scratch) / "bert.onnx")
+        shapes = dict.fromkeys(example, axes)
+        torch.onnx.export(model, kwargs=example, dynamo=True, dynamic_shapes=shapes, verbose=False).save(path)
+        if side == "OpenVINO":
+            from openvino import Core
+
+            exact = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+            compiled = Core().compile_model(path, "CPU", exact)
+            return lambda arrays: [compiled(arrays)[name] for name in compiled.outputs], names
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return lambda arrays: session.run(None, arrays), names
+
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+PROGRAMS = {"encode": encode, "embeddings": embeddings, "trainer": trainer, "pipeline": pipeline}
+_process: dict[str, Callable] = {}  # functions of this process
+
+
+if __name__ == "__main__":
+    main()
