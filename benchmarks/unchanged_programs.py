@@ -35,10 +35,10 @@ import torch
 import transformers
 from rich.progress import track
 
-SENTENCES, ROWS, BATCH = 512, 192, 16
+SENTENCES, ROWS, BATCH = 256, 128, 16
 CHECKED_STEPS = 8
 ALLOWED = {"encode": 1e-4, "pipeline": 1e-4, "embeddings": 1e-3, "trainer": 1e-3}  # relative to the largest output
-PRELOADED = ["transformers.models.bert.modeling_bert", "sentence_transformers", "sentence_transformers.trainer"]
+PRELOADED = ["transformers.models.bert.modeling_bert", "transformers.trainer", "sentence_transformers"]
 INFERENCE = ("transformers", "use_for_bert", "torch.compile", "ONNX Runtime", "OpenVINO")
 SIDES = {
     "encode": INFERENCE,
