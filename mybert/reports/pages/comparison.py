@@ -54,19 +54,20 @@ def _scores(runs: Sequence[Mapping]) -> Table:
     return Table("Every score", ["run", *(metric_of(name).title for name in names)], rows)
 
 
-def _cost(runs: Sequence[Mapping]) -> Table:
-    rows = [
-        (
-            run["name"],
-            run["parameters"],
-            run["rows_per_second"],
-            duration(run["training_seconds"]) if is_number(run["training_seconds"]) else "-",
-            run["tokens_seen"],
-        )
-        for run in runs
-    ]
-    columns = ["run", "parameters", "rows per second", "training time", "tokens of training"]
-    return Table("Cost", columns, rows, "Rows per second are those of the evaluation, on the machine that ran it.")
+def _cost(runs: Sequence[Mapping]) -> Table | None:
+    """What runs cost, as far as their folders say."""
+    measures = {
+        "rows per second": [run["rows_per_second"] for run in runs],
+        "parameters": [run["parameters"] for run in runs],
+        "training time": [
+            duration(run["training_seconds"]) if is_number(run["training_seconds"]) else None for run in runs
+        ],
+        "tokens of training": [run["tokens_seen"] for run in runs],
+    }
+    known = {name: values for name, values in measures.items() if any(value is not None for value in values)}
+    rows = list(zip((run["name"] for run in runs), *known.values(), strict=True))
+    note = "Rows per second are those of the evaluation, on the machine that ran it."
+    return Table("Cost", ["run", *known], rows, note) if known else None
 
 
 def _comparison(files: StageFiles, entry: Mapping, metric: str) -> list[Section]:
