@@ -15,6 +15,12 @@ from mybert.common.error_messages import cause, did_you_mean
 from mybert.common.errors import UserError
 
 
+def name_for_others(model: str) -> str:
+    """The name of a checkpoint in answers to other people: of a folder, its last part only."""
+    path = Path(model)
+    return path.resolve().name if path.is_dir() else model
+
+
 def check_repository(name: str, kind: str = "model") -> None:
     """Checks that a repository exists on the Hub; if HF_HUB_OFFLINE is set, only that a model is cached.
 

@@ -12,6 +12,7 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read at import
 import torch
 
 from mybert.common.errors import UserError, needing
+from mybert.common.hub import name_for_others
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
 from mybert.demo.heads import Answer, Head, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
@@ -41,9 +42,9 @@ _HOUR = 3600  # seconds
 
 def build_page(models: Sequence[str], device: str = "auto") -> gr.Blocks:
     """The page of one or several checkpoints, which are loaded."""
-    names = {name: Path(name).name for name in models}
+    names = {name: name_for_others(name) for name in models}
     if len(set(names.values())) < len(names):
-        names = {name: name for name in models}
+        names = {name: f"{shown} ({number})" for number, (name, shown) in enumerate(names.items(), 1)}
     groups: dict[tuple, dict[str, Head]] = {}
     for name in models:
         for head in heads_of(name, device):

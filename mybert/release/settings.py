@@ -113,6 +113,11 @@ class PushSettings:
     exclude: list[str] | None = setting(
         None, "additional files and folders to leave out, such as 'drafts/*'; training checkpoints are always left out"
     )
+    name_sources: bool = setting(
+        False,
+        "publish the names, without folders, and hashes of the files and checkpoints that the model was made from; by "
+        "default, only their number, their size and one hash of all",
+    )
     verify: bool = setting(
         True, "load the model in a clean process before and after the upload; runs the checkpoint's code"
     )

@@ -198,7 +198,7 @@ class Service:
             name = "reranker" if labels.num_labels == 1 else "classifier"
             kind = {name: {"id2label": labels.id2label, "label2id": labels.label2id}}
         facts = {
-            "model_id": settings.model,
+            "model_id": served.name,
             "model_sha": None,
             "model_dtype": "int8" if served.is_int8 else settings.dtype,
             "model_type": kind,
@@ -227,7 +227,7 @@ class Service:
     async def _models(self, request: Request) -> Response:
         """OpenAI's `/v1/models`."""
         self._check_key(request)
-        model = {"id": self._settings.model, "object": "model", "created": 0, "owned_by": "mybert"}
+        model = {"id": self.checkpoint.name, "object": "model", "created": 0, "owned_by": "mybert"}
         return JSONResponse({"object": "list", "data": [model]})
 
 

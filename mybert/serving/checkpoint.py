@@ -8,6 +8,7 @@ import numpy as np
 
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
+from mybert.common.hub import name_for_others
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
 from mybert.explanation.similarity import is_encoder
@@ -27,6 +28,7 @@ class ServedCheckpoint:
     """A checkpoint with the head of a task, or an encoder.
 
     Attributes:
+        name: the Hub name, or the last part of the folder.
         task: name of the task; None for encoders.
         compute: what the model computes: vectors from the token ids of texts, or logits from features. It calls its
             second argument after each batch.
@@ -35,7 +37,7 @@ class ServedCheckpoint:
     """
 
     def __init__(self, settings: ServeSettings):
-        self.settings = settings
+        self.settings, self.name = settings, name_for_others(settings.model)
         self.compute: Callable[[list, Callable[[int], object]], Sequence]
         self.predictor: Predictor | None = None
         self.embedder: Embedder | None = None

@@ -29,7 +29,7 @@ def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
     if encoding not in ("float", "base64"):
         raise Refused(422, f"encoding_format: expected float or base64, found {short(encoding, 40)}")
     ids = _token_ids(served, items, truncate=False)
-    finish, model = _finish(served, body, normalize=True), json.dumps(served.settings.model)
+    finish, model = _finish(served, body, normalize=True), json.dumps(served.name)
     used = sum(len(one) + 2 for one in ids)
 
     def answer(results: list) -> bytes:

@@ -67,18 +67,16 @@ def send(checkpoint):
     return call
 
 
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory) -> Path:
-    """A checkpoint after four steps of pretraining, with its text, tokenizer and corpus."""
-    root = tmp_path_factory.mktemp("chain")
+def train_chain(root: Path, text: str = "books.txt") -> Path:
+    """A checkpoint after four steps of pretraining, with its text, tokenizer and corpus in the folder `root`."""
     sentences = [" ".join(WORDS[(i * j) % len(WORDS)] for j in range(1, 8)).capitalize() + "." for i in range(1, 200)]
     documents = ["\n".join(sentences[i : i + 5]) for i in range(0, len(sentences), 5)]
-    (root / "books.txt").write_text("\n\n".join(documents), encoding="utf-8")
-    names = {name: str(root / name) for name in ("books.txt", "tokenizer", "corpus", "model")}
-    build_tokenizer(TokenizerSettings([names["books.txt"]], output=names["tokenizer"], vocab_size=200))
+    (root / text).write_text("\n\n".join(documents), encoding="utf-8")
+    names = {name: str(root / name) for name in (text, "tokenizer", "corpus", "model")}
+    build_tokenizer(TokenizerSettings([names[text]], output=names["tokenizer"], vocab_size=200))
     build_corpus(
         CorpusSettings(
-            [names["books.txt"]],
+            [names[text]],
             tokenizer=names["tokenizer"],
             output=names["corpus"],
             max_length=32,
@@ -91,6 +89,12 @@ def trained(tmp_path_factory) -> Path:
     )
     pretrain(PretrainSettings(corpus=names["corpus"], output=names["model"], size="tiny"), arguments)
     return Path(names["model"])
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """The checkpoint of `train_chain`."""
+    return train_chain(tmp_path_factory.mktemp("chain"))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,9 @@ def test_no_file_of_a_bundle_contains_a_local_path(bundle, trained):
     assert str(trained.parent) in (trained / "manifest.json").read_text(), "the checkpoint contains it"
     for name, path in made.files().items():
         assert str(trained.parent).encode() not in path.read_bytes(), name
-    assert json.loads((made.folder / "manifest.json").read_text())["inputs"]["corpus"]["path"] == "corpus"
+    assert "path" not in json.loads((made.folder / "manifest.json").read_text())["inputs"]["corpus"]
+    named = json.loads((bundle(name_sources=True).folder / "manifest.json").read_text())
+    assert named["inputs"]["corpus"]["path"] == "corpus"
     assert any("manifest.json" in note for note in made.notes)
 
 
@@ -67,7 +70,11 @@ def test_labels_that_look_like_paths_are_kept(bundle, checkpoint):
 def test_the_manifests_of_corpus_and_tokenizer_are_published(bundle):
     chain = json.loads((bundle().folder / "provenance.json").read_text())
     assert chain["corpus"]["stage"] == "corpus" and chain["corpus/tokenizer"]["stage"] == "tokenizer"
-    assert chain["corpus"]["inputs"]["input-0"]["path"] == "books.txt"
+    named = json.loads((bundle(name_sources=True).folder / "provenance.json").read_text())
+    source = named["corpus"]["inputs"]["input-0"]
+    assert source["path"] == "books.txt"
+    together = {"sources": 1, "bytes": source["bytes"], "sha256": sha256(f"{source['sha256']}\n".encode()).hexdigest()}
+    assert chain["corpus"]["inputs"]["input-sources"] == together
 
 
 def test_a_corpus_is_not_read_if_its_manifest_is_the_recorded_one(trained, monkeypatch):

@@ -96,9 +96,14 @@ def test_the_results_are_those_of_results_json(checkpoint):
 def test_recorded_facts_are_in_the_card(checkpoint):
     folder = Path(json.loads((checkpoint / "manifest.json").read_text())["settings"]["corpus"])
     corpus = json.loads((folder / "manifest.json").read_text())
+    source = corpus["inputs"]["input-0"]
+    assert (
+        f"- books.txt, {source['bytes']:,} bytes, SHA-256 {source['sha256'][:16]}"
+        in card_of(checkpoint, name_sources=True).text
+    )
     text = card_of(checkpoint).text
     for words in (
-        "- books.txt, ",
+        f"- a local source, {source['bytes']:,} bytes, SHA-256 ",
         f"{corpus['counts']['documents']} documents",
         f"{corpus['counts']['tokens']:,} tokens of text",
         "| peak learning rate | 0.0001 |",
@@ -188,13 +193,20 @@ def test_a_fine_tuned_model_is_described_by_its_rows_and_results(checkpoint):
         },
     }
     (checkpoint / "results.json").write_text(json.dumps(results))
-    edit(checkpoint / "manifest.json", lambda m: m.update(stage="finetune"))
+    inputs = {"train": {"path": "/home/ann/train.csv", "sha256": "a" * 64}, "test": {"path": "ann/reviews"}}
+    edit(checkpoint / "manifest.json", lambda m: m.update(stage="finetune", inputs=inputs))
+    assert "train: 100 rows of train.csv" in card_of(checkpoint, name_sources=True).text
     made = card_of(checkpoint)
     assert made.data.pipeline_tag == "text-classification" and made.data.metrics == ["accuracy", "f1"]
     result = made.data.eval_results[0]
     assert result.task_type == "text-classification"
     assert (result.dataset_name, result.dataset_split) == ("ann/reviews", "test")
-    for words in ("| accuracy | 0.75 | 0.7 to 0.8 | 0.55 |", "train: 100 rows of train.csv", "| seed | 3 |", "2e-05"):
+    for words in (
+        "| accuracy | 0.75 | 0.7 to 0.8 | 0.55 |",
+        "train: 100 rows of a local source",
+        "| seed | 3 |",
+        "2e-05",
+    ):
         assert words in made.text, words
 
 
@@ -227,8 +239,8 @@ def test_a_fine_tuned_model_keeps_odd_labels_and_records_its_training(trained, t
     assert sorted(config["id2label"].values()) == sorted(LABELS)
     assert "license" not in made.data.to_dict() and "<b>" not in made.text and "Labels: " in made.text
     for words in (
-        "- books.txt, ",
-        "| initial weights | model |",
+        "- a local source, ",
+        "| initial weights | a local checkpoint |",
         "| tokens seen | ",
         "| hardware | ",
         "| steps | 1 |",

@@ -11,6 +11,7 @@ from mybert.io.python_docs import is_python_docs
 from mybert.release.card.manifest_chain import PROVENANCE
 from mybert.release.heads import PIPELINES, head_of
 from mybert.release.hub.bundle_checks import read_object
+from mybert.release.hub.public_records import NOT_NAMED
 
 PARENT = "parent"
 """Entry of results.json with the scores of the model that `mybert trim` read."""
@@ -143,8 +144,9 @@ class CardData:
         return [item for manifest in manifests for item in (manifest.get("inputs") or {}).items()]
 
     def source_of(self, split: str) -> str:
-        """File or data set of a split."""
-        return str(((self.results.get("data") or {}).get(split) or {}).get("source", split))
+        """File or data set of a split, as far as it is named."""
+        source = str(((self.results.get("data") or {}).get(split) or {}).get("source", split))
+        return source.replace(NOT_NAMED, "a local source")
 
 
 def _hub_name(entry) -> str | None:

@@ -4,6 +4,7 @@ from mybert.common.metric_titles import metric_title
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
 from mybert.release.card.markdown_escaping import in_markdown
+from mybert.release.hub.public_records import NOT_NAMED
 
 _SHOWN = 20  # sources
 _WORDS_SHOWN = 50
@@ -43,7 +44,7 @@ def data_lines(data: CardData) -> list[str]:
             lines += _source_lines(manifest, "replay-", f"{use}general text, mixed in: ")
         if stage == "finetune" and use:
             lines += _source_lines(manifest, "train", f"{use}labelled rows: ")
-        lines += _source_lines(manifest, "teacher", "teacher: ")
+        lines += _source_lines(manifest, "teacher", "teacher: ", "local checkpoint")
     for split, found in (data.results.get("data") or {}).items():
         rows = _counted(found["rows"], "row") if "rows" in found else "rows"
         lines.append(f"{in_markdown(split)}: {rows} of {in_markdown(data.source_of(split))}")
@@ -72,10 +73,10 @@ def _corpus_lines(manifest: dict, phase: str) -> list[str]:
     return lines
 
 
-def _source_lines(manifest: dict, kind: str, use: str) -> list[str]:
+def _source_lines(manifest: dict, kind: str, use: str, noun: str = "local source") -> list[str]:
     entries = _inputs(manifest, kind)
     more = [f"{use}{len(entries) - _SHOWN:,} more sources"] if len(entries) > _SHOWN else []
-    return [f"{use}{_source(entry)}" for entry in entries[:_SHOWN]] + more
+    return [f"{use}{_source(entry, noun)}" for entry in entries[:_SHOWN]] + more
 
 
 def _counted(number: object, noun: str) -> str:
@@ -86,8 +87,9 @@ def _inputs(manifest: dict, kind: str) -> list[dict]:
     return [entry for key, entry in manifest.get("inputs", {}).items() if key.startswith(kind)]
 
 
-def _source(entry: dict) -> str:
-    name = str(entry.get("path", "a source without a name"))
+def _source(entry: dict, noun: str = "local source") -> str:
+    count = entry.get("sources", 1)
+    name = str(entry.get("path", f"a {noun}" if count == 1 else _counted(count, noun)))
     names = {"-": "standard input", PYTHON_DOCS: "the documentation inside Python"}
     if is_python_docs(name) and ":" in name:
         names[name] = f"the documentation inside the package {name.partition(':')[2]}"
@@ -112,7 +114,7 @@ def vocabulary_lines(data: CardData) -> list[str]:
     if found := data.manifest.get("trimmed"):
         before, after = found["before"], found["after"]
         sizes = [f"{in_markdown(part[name])} {name}" for part in (after, before) for name in ("tokens", "parameters")]
-        lines += [f"trimmed from {_source(entry)}" for entry in _inputs(data.manifest, "model")]
+        lines += [f"trimmed from {_source(entry, 'local checkpoint')}" for entry in _inputs(data.manifest, "model")]
         lines.append(f"trimmed from {sizes[2]} and {sizes[3]} to {sizes[0]} and {sizes[1]}")
     return lines
 
@@ -121,7 +123,9 @@ def merged_models(data: CardData) -> list[tuple[str, str]]:
     """Each model of an average by `mybert merge`, and its weight."""
     models = _inputs(data.manifest, "model-") if data.manifest.get("stage") == "merge" else []
     shares = data.manifest.get("weights") or [None] * len(models)
-    return [(_source(model), _or_dash(share)) for model, share in zip(models, shares, strict=False)]
+    return [
+        (_source(model, "local checkpoint"), _or_dash(share)) for model, share in zip(models, shares, strict=False)
+    ]
 
 
 def adaptation_rows(data: CardData) -> list[tuple[str, str, str]]:
@@ -158,10 +162,10 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     versions = manifest.get("versions") or results.get("versions") or {}
     flops = run.get("flops", results.get("useful_flops"))
     values = {
-        "initial weights": (data.base_model() if start or not teacher else None) or start or new,
+        "initial weights": (data.base_model() if start or not teacher else None) or _checkpoint(start) or new,
         "initializer range": settings.get("initializer_range"),
         "layers kept of the initial weights": layers,
-        "teacher": teacher,
+        "teacher": _checkpoint(teacher),
         "distillation losses": " ".join(settings.get("losses") or ()),
         "maximum sequence length": data.max_length,
         "steps": run.get("steps"),
@@ -184,6 +188,10 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "finished": manifest.get("created"),
     }
     return [(name, in_markdown(value)) for name, value in values.items() if value not in (None, "", {})]
+
+
+def _checkpoint(name: str | None) -> str | None:
+    return "a local checkpoint" if name == NOT_NAMED else name
 
 
 def _published_run(results: dict, arguments: dict) -> dict:

@@ -15,6 +15,7 @@ from mybert.common.errors import UserError
 from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches, relative_errors
 
+_STACK = "pkg.torch.onnx.stack_trace"  # of each node, with the folders of this machine
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
@@ -45,6 +46,9 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
             output_names=list(outputs_of(model, example)),
             verbose=False,
         )
+    for graph in (program.model.graph, *program.model.functions.values()):
+        for node in graph.all_nodes():
+            node.metadata_props.pop(_STACK, None)
     (folder / ONNX_FILE).parent.mkdir(exist_ok=True)
     program.save(folder / ONNX_FILE)
     _config_without_code(model).save_pretrained(folder)

@@ -15,10 +15,9 @@ from transformers.dynamic_module_utils import get_relative_import_files
 import modeling_mybert
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
-from mybert.common.manifest import MANIFEST, fingerprint, write_json
+from mybert.common.manifest import MANIFEST, RESULTS, fingerprint, write_json
 from mybert.release.card.manifest_chain import PROVENANCE, manifest_chain
 from mybert.release.hub.bundle_checks import (
-    RECORDS,
     checkpoint_problems,
     content_problems,
     file_problems,
@@ -26,18 +25,17 @@ from mybert.release.hub.bundle_checks import (
     loading_problems,
     read_object,
 )
-from mybert.release.hub.secret_scan import without_folders
+from mybert.release.hub.public_records import PublicRecords
 from mybert.release.settings import PushSettings
 
 CARD = "README.md"
 HANDLER = "handler.py"
 _ENDPOINT = ("torch", "transformers")  # older versions are installed there
-# Left out by default: hidden files, checkpoints and state of the training run, and rows of the user's data.
+# Left out by default, in any folder: hidden files, checkpoints, state and logs of the training, and rows of the user's
+# data. Logs of trackers and of jobs name the user, the computer and folders.
 _LEFT_OUT = (
-    *(".*", "*/.*", "__pycache__", "*/__pycache__", CARD),
-    *("runs", "checkpoint-[0-9]*", "*/checkpoint-[0-9]*", "damaged-checkpoint-*", "*/damaged-checkpoint-*"),
-    *("predictions.*", "*/predictions.*", "errors.*", "*/errors.*", "analysis.json", "*/analysis.json"),
-    *("report.html", "*/report.html", "samples.jsonl", "*/samples.jsonl"),
+    *(".*", "__pycache__", "runs", "wandb", "mlruns", "checkpoint-[0-9]*", "damaged-checkpoint-*"),
+    *("predictions.*", "errors.*", "analysis.json", "report.html", "samples.jsonl", "settings.*", "*.log", "*.out"),
     *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json", "training_args.bin"),
     *("pytorch_model_fsdp*", "global_step*", "events.out.tfevents*"),
 )
@@ -84,43 +82,52 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     folder.mkdir()
     source = Path(settings.model)
     bundle = Bundle(source, folder)
-    files = _select(bundle, [*_LEFT_OUT, *(settings.exclude or [])])
+    files = _select(bundle, settings.exclude or [])
     _refuse(source, [*file_problems(source, files), *checkpoint_problems(source, list(bundle.left_out))])
     before = _modification_times(source, files)
+    chain, gaps = manifest_chain(source) if Path(MANIFEST) in files else ({}, [])
+    manifests = [read_object(source / MANIFEST) or {}, *chain.values()]
+    records = PublicRecords.of(manifests, settings.name_sources, _labels(source))
     for path in files:
-        _copy(bundle, path)
+        _copy(bundle, path, records)
     if _modification_times(source, files) != before:
         raise UserError(f"{source} changed while it was read; run the command again when the training has finished")
     _refuse(source, list(loading_problems(folder, source)))
     _limit_length(bundle)
     _complete_code(bundle)
     _add_handler(bundle)
-    _add_provenance(bundle)
-    _refuse(source, list(content_problems(folder, [path.relative_to(folder) for path in bundle.files().values()])))
+    _add_provenance(bundle, {name: records.record(manifest) for name, manifest in chain.items()}, gaps)
+    copied = [path.relative_to(folder) for path in bundle.files().values()]
+    _refuse(source, list(content_problems(folder, copied, () if settings.name_sources else records.local)))
     return bundle
 
 
 def _select(bundle: Bundle, exclude: list[str]) -> list[Path]:
-    """The files to copy, sorted. A pattern matches a file or one of the folders it is in."""
+    """The files to copy, sorted. A pattern of `exclude` matches a file or one of the folders it is in."""
     files = []
     for path in sorted(path for path in bundle.source.rglob("*") if path.is_symlink() or not path.is_dir()):
         relative = path.relative_to(bundle.source)
         names = [relative.as_posix(), *(parent.as_posix() for parent in relative.parents if parent != Path())]
-        if any(fnmatch.fnmatch(name, pattern.rstrip("/")) for name in names for pattern in exclude):
+        is_of_the_run = any(fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in _LEFT_OUT)
+        chosen = any(fnmatch.fnmatch(name, pattern.rstrip("/")) for name in names for pattern in exclude)
+        if is_of_the_run or chosen or relative == Path(CARD):
             bundle.left_out[names[0]] = path.lstat().st_size
         else:
             files.append(relative)
     return files
 
 
-def _copy(bundle: Bundle, path: Path) -> None:
+def _copy(bundle: Bundle, path: Path, records: PublicRecords) -> None:
+    """Copies a file; a record or configuration in its published form."""
     source, target = bundle.source / path, bundle.folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    if path.name in RECORDS:
-        record = read_object(source)
-        if (shortened := without_folders(record, _labels(bundle.source))) != record:
-            write_json(target, shortened)
-            bundle.notes.append(f"{path.as_posix()}: local paths replaced by names")
+    is_record = path.name in (MANIFEST, RESULTS)
+    if (is_record or fnmatch.fnmatch(path.name, "*config*.json")) and (record := read_object(source)) is not None:
+        public = records.record(record) if is_record else records.config(record)
+        if public != record:
+            write_json(target, public)
+            what = "local paths replaced by names" if records.named else "local names removed (see --name-sources)"
+            bundle.notes.append(f"{path.as_posix()}: {what}")
             return
     shutil.copyfile(source, target)
 
@@ -188,15 +195,14 @@ def _add_handler(bundle: Bundle) -> None:
             (bundle.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
-def _add_provenance(bundle: Bundle) -> None:
-    """Adds the manifests of corpus, tokenizer and parent models, as far as they can be found."""
+def _add_provenance(bundle: Bundle, chain: dict[str, dict], gaps: list[str]) -> None:
+    """Adds the manifests of corpus, tokenizer and parent models, as far as they were found."""
     if not (bundle.folder / MANIFEST).is_file():
         bundle.notes.append(f"without {MANIFEST}, the card does not describe the training data")
         return
-    chain, gaps = manifest_chain(bundle.source)
     bundle.notes += [f"{gap}; the card does not describe its training data" for gap in gaps]
     if chain:
-        write_json(bundle.folder / PROVENANCE, without_folders(chain))
+        write_json(bundle.folder / PROVENANCE, chain)
 
 
 def _modification_times(folder: Path, files: Iterable[Path]) -> list[tuple[int, int]]:

@@ -1,12 +1,14 @@
 """Checks of the files to publish. Each problem is one line with its remedy."""
 
+import contextlib
 import fnmatch
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.json_io import irregular, read_json
+from mybert.common.json_io import irregular, parse_json, read_json
 from mybert.common.manifest import MANIFEST
 from mybert.release.convert.full_checkpoint import load_checkpoint
 from mybert.release.heads import PIPELINES, head_of
@@ -18,6 +20,9 @@ RECORDS = ("config.json", "generation_config.json", "tokenizer_config.json", "ma
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".dill", ".npy", ".npz", ".h5", ".keras")
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")  # torch.save writes a zip file
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-?????-of-?????.safetensors")
+_PACKED = (".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip", ".7z", ".parquet")
+_PRINTABLE = re.compile(rb"[ -~]{6,}")
+_NAMES = re.compile(r"[\w./+@-]{5,}")
 _SPARE_ROWS = 128  # a vocabulary may be padded to a multiple of this
 
 
@@ -33,6 +38,8 @@ def file_problems(folder: Path, files: list[Path]) -> Iterator[str]:
             yield f"{name!r} is not a valid file name on every system; rename it, or leave it out"
         if path.suffix in _PICKLES or _starts_like_a_pickle(source):
             yield f"{name} is a pickle, which can run code when loaded; save weights as safetensors, or {exclude}"
+        if path.suffix in _PACKED:
+            yield f"{name} is compressed, so that nobody sees what it publishes; {exclude}"
         if path.name in RECORDS and read_object(source) is None:
             yield f"{name} is damaged: expected a JSON object; restore it, or {exclude}"
 
@@ -91,18 +98,39 @@ def loading_problems(folder: Path, source: Path) -> Iterator[str]:
         yield str(error).replace(str(folder), str(source))
 
 
-def content_problems(folder: Path, files: list[Path]) -> Iterator[str]:
-    """Credentials in any file, and absolute paths in text, with their line. Of weights, only the header is read."""
+def content_problems(folder: Path, files: list[Path], private: Collection[str] = ()) -> Iterator[str]:
+    """Credentials, absolute paths and the names in `private`, with their line in text files.
+
+    Of weights, only the header is read.
+    """
     for path in files:
         name, data = path.as_posix(), _header(folder / path)
         text = as_text(data)
         for line, kind in find_secrets(data if text is None else text.encode("utf-8", "replace")):
             yield f"{name}:{line} holds {kind}; remove it and revoke it"
-        paths = [] if path.suffix == ".safetensors" else list(find_paths(text or ""))
-        if paths:
-            line = text.count("\n", 0, paths[0].start()) + 1
-            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-            yield f"{name}:{line} contains a local path ({paths[0][0]}{more}); replace it by a name"
+        has_lines = text is not None and path.suffix != ".safetensors"
+        shown = text if has_lines else _strings(path, data)
+        for place, problem in _places_of_names(shown, set() if is_code(path) else private):
+            line = f":{shown.count(chr(10), 0, place) + 1}" if has_lines else ""
+            yield f"{name}{line} {problem}"
+
+
+def _strings(path: Path, data: bytes) -> str:
+    """The texts in a binary file: the metadata of weights, or all runs of printable characters."""
+    if path.suffix == ".safetensors":
+        with contextlib.suppress(ValueError, AttributeError):  # damaged headers are refused when the model is loaded
+            return json.dumps(parse_json(data).get("__metadata__"))
+    return "\n".join(run.decode() for run in _PRINTABLE.findall(data))
+
+
+def _places_of_names(text: str, private: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Position and description of the first local path and of the first private name."""
+    if paths := list(find_paths(text)):
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield paths[0].start(), f"contains a local path ({paths[0][0]}{more}); replace it by a name"
+    words = _NAMES.finditer(text) if private else ()
+    if (found := next((word for word in words if word[0].rstrip(".") in private), None)) is not None:
+        yield found.start(), f"names a local file ({found[0]}); remove the name, or publish all names: --name-sources"
 
 
 def _header(path: Path) -> bytes:

@@ -79,12 +79,13 @@ def without_folders(value, kept: Collection[str] = ()):
     if not isinstance(value, str) or value in kept:
         return value
     if value.startswith("/") and len(value) > 1:
-        return _file_name(value)
+        return file_name(value)
     while paths := list(find_paths(value)):  # a shortened path may form another with the text before it
         for match in reversed(paths):
-            value = value[: match.start()] + _file_name(match[0]) + value[match.end() :]
+            value = value[: match.start()] + file_name(match[0]) + value[match.end() :]
     return value
 
 
-def _file_name(path: str) -> str:
+def file_name(path: str) -> str:
+    """The last part of a path of any system."""
     return re.split(r"[\\/]+", path.rstrip("\\/"))[-1]

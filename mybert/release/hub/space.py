@@ -71,7 +71,7 @@ def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
     shutil.copytree(bundle.folder, folder / "models" / model, ignore=shutil.ignore_patterns(CARD))
     others = (Path(package.__file__).parent for package in (modeling_mybert, tokenization))
     for source in (Path(__file__).parents[2], *others):
-        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
 
 
 def requirements() -> list[str]:

@@ -1,0 +1,114 @@
+"""Records of a run as they are published: without folders, and without names of the user's files unless asked."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from mybert.release.hub.secret_scan import file_name, without_folders
+
+NOT_NAMED = "(not named)"
+"""Stands for a text in published settings and for the name of a source."""
+_PUBLIC_TEXTS = (
+    *("attn_implementation", "casing", "device", "dtype", "errors", "eval_strategy", "initial_weights", "language"),
+    *("length_schedule", "long_texts", "losses", "lr_scheduler_type", "method", "metric", "metric_for_best_model"),
+    *("negatives", "on_nonfinite", "optim", "optimizer", "pooling", "problem", "save_strategy", "size", "task"),
+    *("time_budget", "to", "train_sampling_strategy"),
+)
+"""Settings whose texts are published; those of others may name files, columns or labels."""
+_SETTINGS = ("settings", "choices", "training_arguments")
+_QUOTED = ("giveaway_words",)  # words of the user's rows
+_ORIGINS = ("_name_or_path", "name_or_path")
+_NUMBERED = re.compile(r"(input|replay|general|task_data)-\d+")
+_SHARE = re.compile(r"(\d+% of )?(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class PublicRecords:
+    """Makes the published form of manifest.json, results.json and configurations.
+
+    Attributes:
+        hub: names of inputs on the Hub, which are published.
+        local: names of inputs on this machine that can be found in a text; without a dot or slash they may be words.
+        named: whether the names of inputs on this machine are published, without their folders.
+        labels: texts that are published although they look like paths.
+    """
+
+    hub: Collection[str]
+    local: Collection[str]
+    named: bool
+    labels: Collection[str] = ()
+
+    @classmethod
+    def of(cls, manifests: Iterable[dict], named: bool, labels: Collection[str] = ()) -> Self:
+        """With the names in these manifests, which hold a fingerprint of all inputs but those on the Hub."""
+        inputs = [manifest.get("inputs") for manifest in manifests]
+        entries = [entry for some in inputs if isinstance(some, dict) for entry in some.values()]
+        known = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("path"), str)]
+        local = {entry["path"] for entry in known if "sha256" in entry}
+        return cls(
+            {entry["path"] for entry in known if "sha256" not in entry},
+            {name for name in local if len(name) > 4 and ("." in name or "/" in name)},
+            named,
+            labels,
+        )
+
+    def config(self, config: dict) -> dict:
+        """A configuration without the name that it was loaded from, and without folders."""
+        return without_folders({key: value for key, value in config.items() if key not in _ORIGINS}, self.labels)
+
+    def record(self, record: dict) -> dict:
+        """A manifest or results.json."""
+        return without_folders(self._entry("", record), self.labels)
+
+    def _entry(self, key: str, value: Any) -> Any:
+        if key == "inputs" and isinstance(value, dict):
+            return self._inputs(value)
+        if key in _SETTINGS:
+            return self._setting(key, value)
+        if isinstance(value, dict):
+            return {name: self._entry(name, item) for name, item in value.items() if name not in _QUOTED}
+        if isinstance(value, list):
+            return [self._entry(key, item) for item in value]
+        if not isinstance(value, str) or value in self.labels:
+            return value
+        return self._source(value) if key == "source" else self._text(value)
+
+    def _inputs(self, inputs: dict) -> dict:
+        """Numbered inputs on this machine as their number, size and one hash of all, unless they are named."""
+        found: dict[str, dict] = {}
+        together: dict[str, list[dict]] = {}
+        for key, entry in inputs.items():
+            if not isinstance(entry, dict):
+                continue
+            name, facts = entry.get("path"), {part: entry[part] for part in ("sha256", "bytes") if part in entry}
+            if isinstance(name, str) and ("sha256" not in entry or self.named):
+                found[key] = {"path": name if "sha256" not in entry else file_name(name), **facts}
+            elif kind := _NUMBERED.fullmatch(key):
+                together.setdefault(kind[1], []).append(facts)
+            else:
+                found[key] = facts
+        for kind, entries in together.items():
+            hashes = "".join(f"{facts.get('sha256')}\n" for facts in entries)
+            sizes = [facts["bytes"] for facts in entries if isinstance(facts.get("bytes"), int)]
+            whole = {"sources": len(entries), "sha256": hashlib.sha256(hashes.encode("utf-8", "replace")).hexdigest()}
+            found[f"{kind}-sources"] = whole | ({"bytes": sum(sizes)} if sizes else {})
+        return found
+
+    def _setting(self, key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._setting(name, item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._setting(key, item) for item in value]
+        return NOT_NAMED if isinstance(value, str) and key not in _PUBLIC_TEXTS and value not in self.hub else value
+
+    def _source(self, source: str) -> str:
+        """The name of rows, or of a share of them, such as "10% of train.csv"."""
+        share, name = _SHARE.fullmatch(source).groups()
+        return source if name in self.hub else f"{share or ''}{file_name(name) if self.named else NOT_NAMED}"
+
+    def _text(self, text: str) -> str:
+        for name in self.local:
+            text = text.replace(name, file_name(name) if self.named else NOT_NAMED)
+        return text

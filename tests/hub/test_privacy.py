@@ -1,0 +1,110 @@
+"""What an upload tells about the user: nothing that was not asked for, in any byte."""
+
+import json
+import platform
+import re
+import socket
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from conftest import train_chain
+from hub_server import REPO
+from json_files import change_json
+
+from mybert import finetune
+from mybert.release.convert.export import export
+from mybert.release.settings import ExportSettings
+
+MARK = "Zyxwv"  # in the names of all folders and files, of the user and of the computer
+ROWS = [{"text": f"the cat sat {i}", "label": "ab"[i % 2]} for i in range(20)]
+
+
+def uploaded(hub) -> dict[str, bytes]:
+    """Every byte that the Hub received, with the parts of archives."""
+    found = {f"{name}/{path}": data for name, repo in hub.repos.items() for path, data in repo.files().items()}
+    found |= {f"large {sha256}": data for sha256, data in hub.large.items()}
+    found["messages"] = json.dumps([repo.messages for repo in hub.repos.values()]).encode()
+    for name, data in list(found.items()):
+        if zipfile.is_zipfile(BytesIO(data)):
+            with zipfile.ZipFile(BytesIO(data)) as archive:
+                found |= {f"{name}/{part}": archive.read(part) for part in archive.namelist()}
+    return found
+
+
+def named_in(files: dict[str, bytes]) -> list[str]:
+    return [name for name, data in files.items() if MARK.encode() in data or MARK in name]
+
+
+@pytest.fixture
+def private_folder(tmp_path, monkeypatch) -> Path:
+    """A folder, a user and a computer whose names are marked; the current folder is the folder."""
+    home = tmp_path / f"home-{MARK}" / f"user-{MARK}"
+    (work := home / f"project {MARK}").mkdir(parents=True)
+    for name in ("USER", "LOGNAME", "USERNAME", "HOSTNAME"):
+        monkeypatch.setenv(name, f"name-{MARK}")
+    monkeypatch.setenv("HOME", str(home))
+    for module, name in ((socket, "gethostname"), (platform, "node")):
+        monkeypatch.setattr(module, name, lambda: f"host-{MARK}")
+    monkeypatch.chdir(work)
+    return work
+
+
+def fine_tuned(encoder: str) -> Path:
+    rows = Path(f"{MARK}.jsonl")
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    output = Path(f"classifier-{MARK}")
+    finetune(
+        task="text-classification",
+        model=encoder,
+        train=str(rows),
+        test=str(rows.resolve()),
+        output=str(output),
+        num_train_epochs=1,
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    return output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relative", [False, True])
+def test_no_byte_of_an_upload_names_a_folder_a_file_the_user_or_the_computer(
+    hub, client, send, private_folder, relative
+):
+    (root := private_folder / f"texts-{MARK}").mkdir()
+    encoder = train_chain(Path(root.name) if relative else root, f"{MARK}.txt")
+    checkpoint = fine_tuned(str(encoder))
+    change_json(checkpoint / "config.json", _name_or_path=str(encoder))
+    change_json(checkpoint / "tokenizer_config.json", name_or_path=f"../{MARK}")
+    for name in ("settings.yaml", "train.log", "slurm-1.out", "wandb/run.json", "more/events.out.tfevents.1.host"):
+        (checkpoint / name).parent.mkdir(exist_ok=True)
+        (checkpoint / name).write_text(f"model: {encoder} by {MARK}", encoding="utf-8")
+    export(ExportSettings(model=str(checkpoint), to="onnx", output=str(onnx := private_folder / f"onnx-{MARK}")))
+    (onnx / "model.onnx").rename(checkpoint / "model.onnx")
+    assert len(named_in({path.name: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()})) > 8
+
+    send(checkpoint, repo_id="alice/classifier")
+    send(encoder)
+    files = uploaded(hub)
+    names = {"provenance.json", "model.onnx", "test/results.json", "log.jsonl", "training_curves.png"}
+    assert {f"alice/classifier/{name}" for name in names} <= files.keys()
+    assert not named_in(files)
+    for name, data in files.items():
+        paths = re.findall(rb"/(?:home|tmp|root|work)/[\w./-]*|[\w./-]*site-packages[\w./-]*", data)
+        assert not paths, name
+    card = files["alice/classifier/README.md"].decode()
+    assert "initial weights | a local checkpoint" in card and "test: 20 rows of a local source" in card
+
+
+def test_the_names_that_are_asked_for_have_no_folder(hub, client, send, private_folder):
+    (root := private_folder / f"texts-{MARK}").mkdir()
+    encoder = train_chain(root, "books.txt")
+    send(encoder, name_sources=True)
+    assert not named_in(uploaded(hub))
+    files = hub.repos[REPO].files()
+    assert b"- books.txt, " in files["README.md"]
+    source = json.loads(files["provenance.json"])["corpus"]["inputs"]["input-0"]
+    recorded = json.loads((root / "corpus" / "manifest.json").read_text())["inputs"]["input-0"]
+    assert source == {**recorded, "path": "books.txt"}
