@@ -109,6 +109,6 @@ class PublicRecords:
         return source if name in self.hub else f"{share or ''}{file_name(name) if self.named else NOT_NAMED}"
 
     def _text(self, text: str) -> str:
-        for name in self.local:
+        for name in sorted(self.local, key=len, reverse=True):  # a path before the name of its file
             text = text.replace(name, file_name(name) if self.named else NOT_NAMED)
         return text
