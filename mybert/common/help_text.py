@@ -27,7 +27,7 @@ _NAMES = {
     "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait port timeout",
     "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "
     "overwrite report report_to resume save_steps save_strategy save_total_limit to tolerance",
-    "repository": "create_pr exclude license max_file_size public revision space tag verify",
+    "repository": "create_pr exclude license max_file_size name_sources public revision space tag verify",
 }
 _GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}
 GROUPS = (_REQUIRED, *_NAMES, _OTHER, _INHERITED)

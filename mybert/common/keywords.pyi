@@ -235,6 +235,7 @@ class PushKeywords(TypedDict, total=False):
     license: Name | None
     language: Name | Sequence[Name] | None
     exclude: Name | Sequence[Name] | None
+    name_sources: bool
     verify: bool
     space: Name | None
     dry_run: bool
