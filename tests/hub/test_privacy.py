@@ -82,13 +82,13 @@ def test_no_byte_of_an_upload_names_a_folder_a_file_the_user_or_the_computer(
         (checkpoint / name).parent.mkdir(exist_ok=True)
         (checkpoint / name).write_text(f"model: {encoder} by {MARK}", encoding="utf-8")
     export(ExportSettings(model=str(checkpoint), to="onnx", output=str(onnx := private_folder / f"onnx-{MARK}")))
-    (onnx / "model.onnx").rename(checkpoint / "model.onnx")
+    (onnx / "onnx").rename(checkpoint / "onnx")
     assert len(named_in({path.name: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()})) > 8
 
     send(checkpoint, repo_id="alice/classifier")
     send(encoder)
     files = uploaded(hub)
-    names = {"provenance.json", "model.onnx", "test/results.json", "log.jsonl", "training_curves.png"}
+    names = {"provenance.json", "onnx/model.onnx", "test/results.json", "log.jsonl", "training_curves.png"}
     assert {f"alice/classifier/{name}" for name in names} <= files.keys()
     assert not named_in(files)
     for name, data in files.items():
