@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+import socket
 from hashlib import sha256
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def bundle(checkpoint, tmp_path):
         return make_bundle(PushSettings(**{"model": str(checkpoint), "repo_id": REPO, **settings}), folder)
 
     return call
+
+
+def make_socket(path) -> None:
+    here = os.getcwd()
+    os.chdir(path.parent)  # the path of a socket has at most 107 bytes
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path.name)
+    os.chdir(here)
+
+
+def deep_objects(*depths: int) -> list[bytes]:
+    return [b'{"a": ' * depth + b"1" + b"}" * depth for depth in depths]
 
 
 def refusal(bundle, **settings) -> str:
@@ -220,6 +233,7 @@ def test_safetensors_with_a_header_of_any_length_are_no_pickle(tmp_path):
         (lambda path: path.symlink_to("not-there"), "a link to no file"),
         (lambda path: path.symlink_to("."), "a link to a folder"),
         (os.mkfifo, "a named pipe"),
+        (make_socket, "a socket"),
     ],
 )
 def test_a_link_out_of_the_folder_is_refused_and_not_followed(bundle, checkpoint, make, what):
@@ -269,10 +283,11 @@ def test_weights_with_another_name_can_be_left_out(bundle, checkpoint):
 @pytest.mark.parametrize(
     "name", ["results.json", "manifest.json", "generation_config.json", "tokenizer_config.json", "config.json"]
 )
-@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b""])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe", b"", *deep_objects(101, 970, 100_000)])
 def test_a_damaged_record_is_named(bundle, checkpoint, name, content):
     (checkpoint / name).write_bytes(content)
-    assert f"{name} is damaged" in refusal(bundle)
+    message = refusal(bundle)
+    assert f"{name} is damaged" in message and message.count(name) == 1
 
 
 def test_the_model_of_an_unfinished_run_is_refused(bundle, checkpoint):
