@@ -26,7 +26,7 @@ _NAMES = {
     "hardware": "bandwidth bf16 device devices dtype engine memory mfu num_proc padding_free peak_flops price",
     "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait port timeout",
     "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "
-    "overwrite report report_to resume save_steps save_strategy save_total_limit to tolerance",
+    "overwrite report report_to resume save_steps save_strategy save_total_limit spreadsheet_safe to tolerance",
     "repository": "create_pr exclude license max_file_size name_sources public revision space tag verify",
 }
 _GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}

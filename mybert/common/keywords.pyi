@@ -268,6 +268,7 @@ class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
     errors: Literal["strict", "skip"]
     engine: Literal["local", "ray"]
     resume: bool
+    spreadsheet_safe: bool
 
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]

@@ -1,12 +1,13 @@
 """Files that a user of the page chooses: rows that a head answers one by one, and texts to search."""
 
-import csv
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.demo.heads import Head
+from mybert.finetuning.evaluation.prediction_files import write_cells
 from mybert.io.documents import Document, read_documents
 
 TEXT_FILES = [".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"]
@@ -27,16 +28,20 @@ def read_texts(path: str, column: str) -> tuple[list[Document], str]:
 
 
 def answer_file(head: Head, path: str, output: Path) -> None:
-    """Answers each row of a file and writes a CSV file: the prediction, its probability, an error, and the inputs."""
+    """Answers each row of a file and writes a CSV file: the prediction, its probability, an error, and the inputs.
+
+    Formulas get an apostrophe, since the file is opened in a spreadsheet more often than not.
+    """
     first, *others = head.columns_of_files
     documents, _ = read_texts(path, first)
-    with output.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        inputs = [f"input.{name}" for name in (first, *others)]
-        writer.writerow(["line", "prediction", "probability", "error", *inputs])
+
+    def rows() -> Iterator[list]:
+        yield ["line", "prediction", "probability", "error", *(f"input.{name}" for name in (first, *others))]
         for document in documents:
             texts = [document.text, *(document.others.get(name) for name in others)]
-            writer.writerow([document.line, *_answer(head, texts), *texts])
+            yield [document.line, *_answer(head, texts), *texts]
+
+    write_cells(output, rows(), spreadsheet_safe=True)
 
 
 def _answer(head: Head, texts: list) -> tuple[str, float | str, str]:

@@ -172,7 +172,9 @@ def _file_part(heads: dict[str, Head]) -> None:
                     if head.source is None:
                         answer_file(head, path, output)
                     else:
-                        settings = PredictSettings(model="model", inputs=[path], output=str(output), errors="skip")
+                        settings = PredictSettings(
+                            model="model", inputs=[path], output=str(output), errors="skip", spreadsheet_safe=True
+                        )
                         predict(settings, head.source)
             yield list(map(str, made))  # gradio copies the files before it resumes the generator
 

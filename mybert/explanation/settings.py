@@ -48,6 +48,7 @@ class ExplainSettings(PredictSettings):
     )
     engine: str = field(default="local", init=False)
     resume: bool = field(default=False, init=False)
+    spreadsheet_safe: bool = field(default=False, init=False)
     attention: int = setting(3, "Rows whose attention the page shows, from the first row on; 0 for none.", least=0)
 
     def __post_init__(self):

@@ -267,6 +267,11 @@ class PredictSettings(InferenceSettings):
     )
     engine: str = setting("local", ENGINE_HELP, choices=ENGINES)
     resume: bool = setting(False, RESUME_HELP)
+    spreadsheet_safe: bool = setting(
+        False,
+        "In .csv and .tsv, put an apostrophe before texts that spreadsheets would compute: those that begin with =, "
+        "+, -, @ or a tab and are no numbers.",
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -282,6 +287,8 @@ class PredictSettings(InferenceSettings):
             self._refuse_text(name)
         known = self.output == "-" or Path(self.output).suffix in self.formats
         check(self, "output", known, f"a file name in {', '.join(self.formats)}")
+        if self.spreadsheet_safe and not self.output.endswith((".csv", ".tsv")):
+            raise UserError("--spreadsheet-safe has no effect without --output in .csv or .tsv; leave it out")
 
     def _refuse_text(self, name: str) -> None:
         """Raises if an input is a text instead of a name: it has a space and no known suffix, and is no file."""

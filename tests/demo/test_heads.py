@@ -137,7 +137,7 @@ def test_masks_are_read_up_to_the_trained_length(models, tmp_path):
 
 
 def test_a_file_of_rows_has_the_answers_of_the_head(models, tmp_path):
-    rows = [("the [MASK] film is [MASK]", "in rome"), ("no mask", "a sea"), ("a [MASK]", "the sea")]
+    rows = [("the [MASK] film is [MASK]", "in rome"), ("no mask", "a sea"), ("=a [MASK]", "the sea")]
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "text_pair"), *rows])
     for title in ("Masked words", "Next sentence"):
@@ -145,7 +145,7 @@ def test_a_file_of_rows_has_the_answers_of_the_head(models, tmp_path):
         answer_file(found, str(tmp_path / "rows.csv"), tmp_path / "out.csv")
         with (tmp_path / "out.csv").open(newline="") as file:
             written = list(csv.DictReader(file))
-        assert [row["input.text"] for row in written] == [text for text, _ in rows]
+        assert [row["input.text"] for row in written] == [*(text for text, _ in rows[:2]), "'=a [MASK]"]
         if title == "Masked words":
             words = [row[1] for row in found.answer(rows[0][0]).rows[::8]]
             assert written[0]["prediction"] == " ".join(words) and "write [MASK]" in written[1]["error"]

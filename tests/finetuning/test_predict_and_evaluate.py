@@ -1,5 +1,6 @@
 """`mybert predict`, `mybert evaluate` and `Predictor` with a classifier of the tiny checkpoint."""
 
+import csv
 import dataclasses
 import io
 import json
@@ -176,6 +177,39 @@ def test_pandas_reads_a_table_of_predictions_back_with_equal_values(classifier, 
             assert (json.loads(found) if isinstance(found, str) else type(value)(found)) == value
     assert json.loads(table["input.nested"][2]) == {"a": {}}
     assert table["error"][3] == "the text is empty" and pd.isna(table["label"][3])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_no_cell_of_a_table_is_a_formula_if_it_is_to_be_safe(classifier, write_rows, tmp_path, capsys, suffix):
+    formulas = [
+        "=1+1",
+        "+cmd|' /C calc'!A0",
+        "-2+3",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "\uff1d1",
+        "-",
+        '=HYPERLINK("x")',
+    ]
+    harmless = ["-1.5", "+3", "-2e-3", "a=1", "'=1", "1-1", "a\t=1", " a", "{=1}"]
+    texts = [*formulas, *harmless]
+    rows = write_rows("rows.jsonl", [{"text": f"film {i}", "note": text} for i, text in enumerate(texts)])
+    plain, safe = tmp_path / f"plain.{suffix}", tmp_path / f"safe.{suffix}"
+    assert predict(classifier, rows, "--output", plain) == 0
+    assert f"{len(formulas)} cells begin with =" in capsys.readouterr().err
+    assert predict(classifier, rows, "--output", safe, "--spreadsheet-safe") == 0
+    assert "cells begin" not in capsys.readouterr().err
+    notes = []
+    for path in (plain, safe):
+        with path.open(newline="", encoding="utf-8") as file:
+            table = list(csv.DictReader(file, delimiter="\t" if suffix == "tsv" else ","))
+        notes.append([row["input.note"] for row in table])
+        assert all(row["input.text"] == f"film {i}" for i, row in enumerate(table))
+    assert notes == [texts, [*(f"'{text}" for text in formulas), *harmless]]
+    assert predict(classifier, rows, "--output", tmp_path / "p.jsonl", "--spreadsheet-safe") == 2
+    assert "--spreadsheet-safe has no effect" in capsys.readouterr().err
 
 
 def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifier, write_rows, capsys):

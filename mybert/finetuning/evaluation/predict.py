@@ -73,7 +73,7 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
         if path.suffix == ".jsonl":
             records.replace(path)
         else:
-            write_table(records, path)
+            _write_table(records, path, settings)
         write_manifest(
             path.parent,
             "predict",
@@ -83,6 +83,17 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
             counts=counts._asdict(),
         )
     return counts
+
+
+def _write_table(records: Path, path: Path, settings: PredictSettings) -> None:
+    formulas = write_table(records, path, settings.spreadsheet_safe)
+    if formulas and not settings.spreadsheet_safe:
+        cells = "1 cell begins" if formulas == 1 else f"{formulas:,} cells begin"
+        print(
+            f"{cells} with =, +, -, @ or a tab, so that a spreadsheet may compute it; --spreadsheet-safe puts an "
+            "apostrophe first",
+            file=sys.stderr,
+        )
 
 
 def main(settings: PredictSettings) -> None:

@@ -1,8 +1,10 @@
 """Prediction files: JSON lines, and tables made of them (.csv, .tsv, .parquet)."""
 
 import csv
+import itertools
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,22 @@ import pyarrow.parquet
 from mybert.common.manifest import json_line
 
 _INPUT = "input"
+_FORMULA = re.compile("[=+@\t\r\n\uff1d\uff0b\uff20\uff0d-]")  # how a cell begins that spreadsheets compute (OWASP)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
-def write_table(records: Path, output: Path) -> None:
+def write_table(records: Path, output: Path, spreadsheet_safe: bool = False) -> int:
     """Writes predictions in JSON lines as a table, in the format that the suffix of `output` names.
 
     The columns of `input` become columns named `input.NAME`, after those of the prediction. Values in .csv and .tsv
     are quoted as in RFC 4180; lists and objects are written as JSON. A .parquet column whose values do not have one
     type holds JSON texts.
+
+    Args:
+        spreadsheet_safe: as in `write_cells`.
+
+    Returns:
+        The number of formulas in a .csv or .tsv file.
     """
     names = dict.fromkeys(name for record in _flat_records(records) for name in record)
     columns = sorted(names, key=lambda name: name == _INPUT or name.startswith(f"{_INPUT}."))
@@ -27,11 +37,36 @@ def write_table(records: Path, output: Path) -> None:
         rows = list(_flat_records(records))
         table = {name: _typed([row.get(name) for row in rows]) for name in columns}
         pyarrow.parquet.write_table(pa.table(table), output)
-        return
+        return 0
+    cells = ([_cell(row.get(name)) for name in columns] for row in _flat_records(records))
+    return write_cells(output, itertools.chain([columns], cells), spreadsheet_safe)
+
+
+def write_cells(output: Path, rows: Iterable[Sequence], spreadsheet_safe: bool) -> int:
+    """Writes rows as .csv or .tsv.
+
+    Args:
+        spreadsheet_safe: whether to put an apostrophe before each formula: a text that is no number and begins with
+            a character after which spreadsheets compute the rest.
+
+    Returns:
+        The number of formulas.
+    """
+    formulas = 0
     with output.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t" if output.suffix == ".tsv" else ",")
-        writer.writerow(columns)
-        writer.writerows([_cell(row.get(name)) for name in columns] for row in _flat_records(records))
+        for row in rows:
+            computed = [isinstance(cell, str) and is_formula(cell) for cell in row]
+            formulas += sum(computed)
+            if spreadsheet_safe:
+                row = [f"'{cell}" if yes else cell for cell, yes in zip(row, computed, strict=True)]
+            writer.writerow(row)
+    return formulas
+
+
+def is_formula(cell: str) -> bool:
+    """Whether a spreadsheet may compute a cell, as it does after = + - @."""
+    return _FORMULA.match(cell) is not None and _NUMBER.fullmatch(cell) is None
 
 
 def _flat_records(path: Path) -> Iterator[dict[str, Any]]:
