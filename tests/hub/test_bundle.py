@@ -287,7 +287,8 @@ def test_weights_with_another_name_can_be_left_out(bundle, checkpoint):
 def test_a_damaged_record_is_named(bundle, checkpoint, name, content):
     (checkpoint / name).write_bytes(content)
     message = refusal(bundle)
-    assert f"{name} is damaged" in message and message.count(name) == 1
+    assert message.count(f"\n  - {name} is damaged: ") == 1
+    assert ("nested too deeply" in message) == content.startswith(b'{"a"')
 
 
 def test_the_model_of_an_unfinished_run_is_refused(bundle, checkpoint):
