@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import random
 import shutil
 import socket
 from hashlib import sha256
@@ -416,6 +417,15 @@ def test_a_bundle_with_a_credential_or_a_local_path_is_refused(bundle, checkpoin
     message = refusal(bundle)
     assert "notes.txt:1 holds a Hugging Face token" in message and "notes.md:1 contains a local path" in message
     assert "model.safetensors:1 holds a Hugging Face token" in message, "in the metadata of the weights"
+
+
+def test_numbers_hold_no_path_by_chance_but_a_path_among_them_is_found(tmp_path):
+    numbers = random.Random(0).randbytes(3_000_000)
+    (tmp_path / "model.onnx").write_bytes(b"\0" + numbers)
+    assert not [*content_problems(tmp_path, [Path("model.onnx")])]
+    for path in (r"C:\Users\me", "/home/me/a.txt", r"\\server\share\a"):
+        (tmp_path / "model.onnx").write_bytes(b"\0" + numbers[:1000] + b"\0" + path.encode() + b"\0")
+        assert len([*content_problems(tmp_path, [Path("model.onnx")])]) == 1, path
 
 
 def test_vocabularies_and_code_hold_no_credentials(minilm_folder, checkpoint):

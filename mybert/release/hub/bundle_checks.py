@@ -117,7 +117,7 @@ def content_problems(folder: Path, files: list[Path], private: Collection[str] =
             yield f"{name}:{line} holds {kind}; remove it and revoke it"
         has_lines = text is not None and path.suffix != ".safetensors"
         shown = text if has_lines else _strings(path, data)
-        for place, problem in _places_of_names(shown, set() if is_code(path) else private):
+        for place, problem in _places_of_names(shown, set() if is_code(path) else private, text is None):
             line = f":{shown.count(chr(10), 0, place) + 1}" if has_lines else ""
             yield f"{name}{line} {problem}"
 
@@ -130,9 +130,9 @@ def _strings(path: Path, data: bytes) -> str:
     return "\n".join(run.decode() for run in _PRINTABLE.findall(data))
 
 
-def _places_of_names(text: str, private: Collection[str]) -> Iterator[tuple[int, str]]:
+def _places_of_names(text: str, private: Collection[str], is_binary: bool) -> Iterator[tuple[int, str]]:
     """Position and description of the first local path and of the first private name."""
-    if paths := list(find_paths(text)):
+    if paths := list(find_paths(text, by_chance=is_binary)):
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield paths[0].start(), f"contains a local path ({paths[0][0]}{more}); replace it by a name"
     words = _NAMES.finditer(text) if private else ()

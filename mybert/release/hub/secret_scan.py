@@ -36,6 +36,7 @@ _SYSTEM = ("bin", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "u
 _POSIX = r"(?<![\w/.:~<>}\])-])(?:file://)?/(?P<first>[\w.+@-]+)(?:/[\w.+@ -]*[\w.+@-])+/?"
 _WINDOWS = r"(?<![\w/])[A-Za-z]:(?:\\{1,2}|/)[\w.+@-]+(?:(?:\\{1,2}|/)[\w.+@-]+)*"
 _SHARE = r"(?<!\\)\\\\[\w.-]+\\[\w.$-]+(?:\\[\w.$-]+)*"
+_LEAST = 11  # of C:\Users\me; numbers of 400 MB hold such a path with a probability of about 1%
 _PATH = re.compile(f"{_POSIX}|{_WINDOWS}|{_SHARE}")
 
 
@@ -53,11 +54,17 @@ def find_secrets(data: bytes) -> Iterator[tuple[int, str]]:
             yield data.count(b"\n", 0, match.start()) + 1, kind
 
 
-def find_paths(text: str) -> Iterator[re.Match]:
-    """Finds absolute paths of users' files: in the usual folders of any machine, or existing on this one."""
+def find_paths(text: str, by_chance: bool = False) -> Iterator[re.Match]:
+    """Finds absolute paths of users' files: in the usual folders of any machine, or existing on this one.
+
+    With `by_chance`, the text is of binary numbers, among which short paths of Windows are met by chance: a path of
+    Windows has a folder and `_LEAST` characters.
+    """
     for match in _PATH.finditer(text):
         first = match["first"]
         if first in _SYSTEM:
+            continue
+        if first is None and by_chance and (len(match[0]) < _LEAST or len(re.findall(r"[\\/]+", match[0])) < 2):
             continue
         if first is None or re.fullmatch(_ROOTS, first) or _exists(match[0]):
             yield match
