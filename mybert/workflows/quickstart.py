@@ -1,5 +1,6 @@
 """`mybert quickstart`: train and evaluate a tiny BERT on the documentation of Python and its packages."""
 
+import dataclasses
 import subprocess
 import sys
 import time
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mybert.common.errors import UserError
+from mybert.common.languages import LANGUAGES, is_language, strips_accents
 from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import counted, duration
@@ -15,6 +17,7 @@ from mybert.common.settings import FOLDERS, TEXTS, check, check_choices, check_r
 from mybert.common.tables import print_table
 from mybert.io.files import STDIN
 from mybert.io.python_docs import is_python_docs
+from mybert.pretraining.settings import TextOptions
 from mybert.workflows.pretrain import was_made_from
 
 if TYPE_CHECKING:
@@ -62,7 +65,7 @@ _PACKAGES = ("numpy", "scipy", "pandas", "sklearn")  # dependencies, so that the
 
 
 @dataclass
-class QuickstartSettings:
+class QuickstartSettings(TextOptions):
     output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.", writes=FOLDERS)
     text: list[str] = setting(
         default_factory=lambda: ["python-docs", *(f"python-docs:{name}" for name in _PACKAGES)],
@@ -76,6 +79,7 @@ class QuickstartSettings:
 
     def __post_init__(self):
         check_choices(self)
+        check(self, "language", is_language(self.language), LANGUAGES)
         check(self, "text", STDIN not in self.text, "files: standard input can be read only once")
         check(self, "seed", 0 <= self.seed < 2**32, "0 or more and below 2**32")
         check_resume(self)
@@ -94,6 +98,7 @@ def quickstart(settings: QuickstartSettings) -> Path:
     """
     started = time.perf_counter()
     output = Path(settings.output)
+    settings = dataclasses.replace(settings, strip_accents=strips_accents(settings.strip_accents, settings.language))
     if not settings.overwrite and not settings.resume:
         refuse_existing(output, overwrite=False)
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
@@ -116,10 +121,20 @@ def _build_tokenizer(settings: QuickstartSettings, tokenizer: str) -> None:
     from mybert.corpus.settings import TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
 
-    if settings.resume and was_made_from(tokenizer, settings):
+    if settings.resume and was_made_from(tokenizer, settings, ("uncased", "strip_accents", "text_column", "errors")):
         print(f"the vocabulary in {tokenizer} is used again")
         return
-    made = TokenizerSettings(settings.text, output=tokenizer, vocab_size=6144, overwrite=settings.overwrite)
+    made = TokenizerSettings(
+        settings.text,
+        output=tokenizer,
+        vocab_size=6144,
+        uncased=settings.uncased,
+        language=settings.language,
+        strip_accents=settings.strip_accents,
+        text_column=settings.text_column,
+        errors=settings.errors,
+        overwrite=settings.overwrite,
+    )
     build_tokenizer(made, advise_size=False)
 
 
@@ -128,7 +143,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
     from mybert.corpus.settings import CorpusSettings
     from mybert.reports.closing_lines import warning_lines
 
-    if settings.resume and was_made_from(corpus, settings, ("seed",)):
+    if settings.resume and was_made_from(corpus, settings, ("seed", "language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
         return
     build_corpus(
@@ -140,6 +155,9 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
             dupe_factor=3,
             validation_share=0.05,
             seed=settings.seed,
+            language=settings.language,
+            text_column=settings.text_column,
+            errors=settings.errors,
             overwrite=settings.overwrite,
             resume=settings.resume,
         )

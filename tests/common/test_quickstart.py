@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import write_manifest
+from mybert.common.manifest import read_manifest, write_manifest
 from mybert.pretraining.planning.measurement import StepTimes
 from mybert.training.stopping import Preempted
 from mybert.workflows.quickstart import QuickstartSettings, _pretrain, quickstart
@@ -44,8 +44,14 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
         quickstart(QuickstartSettings(**given))
     with pytest.raises(UserError, match="exists"):
         quickstart(QuickstartSettings(**given))
-    with pytest.raises(UserError, match="corpus was made with --seed 0, not --seed 1"):
-        quickstart(QuickstartSettings(**given, seed=1, resume=True))
+    for changed, made in (
+        ({"seed": 1}, "corpus was made with --seed 0, not --seed 1"),
+        ({"language": "de"}, "corpus was made with --language en, not --language de"),
+        ({"uncased": False}, "tokenizer was made with --uncased, not --cased"),
+        ({"strip_accents": False}, "tokenizer was made with .*strip-accents"),
+    ):
+        with pytest.raises(UserError, match=made):
+            quickstart(QuickstartSettings(**given, **changed, resume=True))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     with pytest.raises(Preempted):
         quickstart(QuickstartSettings(**given, resume=True))
@@ -59,6 +65,27 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
     text.write_text("other text", "utf-8")
     with pytest.raises(UserError, match="tokenizer was made from other text"):
         quickstart(QuickstartSettings(**given, resume=True))
+
+
+def test_the_vocabulary_and_the_sentences_follow_the_language(tmp_path, monkeypatch):
+    monkeypatch.setattr("mybert.workflows.quickstart._pretrain", lambda *_: None)
+    monkeypatch.setattr("mybert.workflows.quickstart.load_in_clean_process", lambda *_: None)
+    text = "\n\n".join(f"में कुल {n} है। मैं कूल हूँ। वह Bäcker ist z. B. Café." for n in range(60))
+    (tmp_path / "text.csv").write_text("body\n" + "".join(f'"{part}"\n' for part in text.split("\n\n")), "utf-8")
+    given = {"text": [str(tmp_path / "text.csv")], "text_column": "body"}
+    for name, options, words in (
+        ("en", {}, ["cafe", "backer"]),
+        ("hi", {"language": "hi"}, ["में", "मैं", "कुल", "कूल", "café"]),
+        ("cased", {"uncased": False}, ["Café", "Bäcker", "मैं"]),
+        ("kept", {"strip_accents": False}, ["café", "bäcker"]),
+    ):
+        quickstart(QuickstartSettings(str(tmp_path / name), **given, **options))
+        vocabulary = (tmp_path / name / "tokenizer/vocab.txt").read_text("utf-8").splitlines()
+        assert set(words) <= set(vocabulary), name
+        settings = read_manifest(tmp_path / name / "corpus")["settings"]
+        assert settings["language"] == options.get("language", "en")
+    with pytest.raises(UserError, match="--language"):
+        QuickstartSettings(language="klingon")
 
 
 @pytest.mark.parametrize(("muon", "chosen"), [(0.01, ("muon", 3e-3)), (1.0, ("adamw", 2.5e-3))])
