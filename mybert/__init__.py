@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         quantize,
         score,
         search,
+        suggest,
         train_tokenizer,
         trim,
     )
@@ -61,6 +62,7 @@ __all__ = [
     "quantize",
     "score",
     "search",
+    "suggest",
     "train_tokenizer",
     "trim",
 ]

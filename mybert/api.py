@@ -180,6 +180,15 @@ def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywo
     return _run("predict", settings, model, inputs, function="mybert.finetuning.evaluation.predict:predict")
 
 
+def suggest(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.SuggestKeywords]) -> Result:
+    """Writes the rows that are worth labelling next, as `mybert suggest` does.
+
+    Example:
+        >>> suggest("classifier", "unlabelled.jsonl", labelled="train.jsonl", count=50, output="next.jsonl")
+    """
+    return _result("suggest", settings, model, inputs)
+
+
 def explain(
     model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.ExplainKeywords]
 ) -> dict[str, Any]:

@@ -139,6 +139,16 @@ COMMANDS = {
             "mybert predict reader questions.jsonl --n-best 5 --device cuda:0 --output answers.jsonl",
         ),
     ),
+    "suggest": Command(
+        "mybert.suggestion.run:suggest",
+        ("mybert.suggestion.settings:SuggestSettings",),
+        "Choose the rows that are worth labelling next.",
+        (
+            "mybert suggest classifier unlabelled.jsonl --labelled train.jsonl --output next.jsonl",
+            "mybert suggest classifier unlabelled.csv --count 200 --output tasks.json",
+            "mybert suggest tagger sentences.txt --format doccano --output next.jsonl",
+        ),
+    ),
     "doctor": Command(
         "mybert.reports.doctor:main",
         ("mybert.reports.settings:DoctorSettings",),

@@ -9,7 +9,7 @@ _NAMES = {
     "data": "columns corpus data deduplicate deduplicate_near document_per_file dupe_factor errors filter general "
     "inputs language long_texts max_length max_train_samples negatives nsp one_sentence_per_line pairs phase2_corpus "
     "phase2_share replay replay_share short_seq_prob split_documents stride task_data test text text_column "
-    "tokens train validation validation_share part runs",
+    "tokens train validation validation_share part runs count labelled",
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of pooling prompt prompt_name size strip_accents uncased vectors vocab_size weights words",
@@ -26,7 +26,7 @@ _NAMES = {
     "hardware": "bandwidth bf16 device devices dtype engine memory mfu num_proc padding_free peak_flops price",
     "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait port timeout",
     "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "
-    "overwrite report report_to resume save_steps save_strategy save_total_limit spreadsheet_safe to tolerance",
+    "overwrite report report_to resume save_steps save_strategy save_total_limit spreadsheet_safe to tolerance format",
     "repository": "create_pr exclude license max_file_size name_sources public revision space tag verify",
 }
 _GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}

@@ -270,6 +270,12 @@ class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
     resume: bool
     spreadsheet_safe: bool
 
+class SuggestKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
+    errors: Literal["strict", "skip"]
+    count: int
+    labelled: Name | Sequence[Name]
+    format: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"] | None
+
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     inputs: Required[Name | Sequence[Name]]
@@ -384,7 +390,7 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=Fal
     slices: Name | Sequence[Name]
     task: Required[Name]
     model: Required[Name]
-    train: Required[Rows]
+    train: Required[Rows | Sequence[Name]]
     validation: Rows | None
     validation_share: float | None
     test: Rows | None

@@ -31,7 +31,7 @@ from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
 
 STAGE = "finetune"
-_INPUTS = ("model", "train", "validation", "test", "teacher", "unlabelled")
+_INPUTS = ("model", "validation", "test", "teacher", "unlabelled")
 _FREE = {"bootstrap", "slices", "metric_for_best_model", "greater_is_better"}
 """Settings that may change when a run is resumed, beside those of every training; `metric` decides the last two."""
 _SPLIT = "held_out_by"  # in the fingerprint; older runs lack it: they held out rows by label
@@ -58,6 +58,9 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     _check_arguments(settings, arguments)
     inputs = {name: getattr(settings, name) for name in _INPUTS if getattr(settings, name) is not None}
+    inputs |= {
+        f"train-{number}" if number > 1 else "train": name for number, name in enumerate(settings.train_files, 1)
+    }
     if settings.dry_run:
         dry_run(_prepare(settings, arguments), planned_runs(settings, arguments))
         return Path(settings.output)

@@ -105,7 +105,7 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
 
     task: str = setting(help=f"One of {', '.join(TASKS)}, or an alias such as sentiment, ner or qa.")
     model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.", reads=MODEL)
-    train: str = setting(help=f"Training rows: {_ROWS}.", reads=ROWS)
+    train: str | list[str] = setting(help=f"Training rows, of one or several files: {_ROWS}.", reads=ROWS)
     validation: str | None = setting(
         None, "Rows for choosing the best checkpoint and the best combination of a sweep.", reads=ROWS
     )
@@ -180,6 +180,9 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if not isinstance(self.train, str):
+            check(self, "train", len({*self.train}) == len(self.train) > 0, "one or several files, each once")
+            self.train = self.train[0] if len(self.train) == 1 else list(self.train)
         _check_task(self)
         check(self, "dropout", self.dropout is None or 0 <= self.dropout < 1, "0 or more and below 1")
         check(self, "temperature", 0 < self.temperature < math.inf, "above 0")
@@ -195,6 +198,11 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
         for name in () if self.validation is not None or self.share_held_out else ("sweep", "patience", "metric"):
             if getattr(self, name) is not None:
                 raise UserError(f"--{name} needs validation rows: give --validation or a --validation-share above 0")
+
+    @property
+    def train_files(self) -> list[str]:
+        """The names of the training rows."""
+        return [self.train] if isinstance(self.train, str) else self.train
 
     @property
     def share_held_out(self) -> float:

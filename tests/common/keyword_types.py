@@ -25,8 +25,8 @@ SHARED = {  # keywords that several commands have
     "Command": ("pretrain", "evaluate", "score", "merge"),
     "Trainer": ("pretrain", "adapt", "distill", "finetune"),
     "Text": ("adapt", "trim", "embed", "score", "tokenizer", "corpus"),
-    "Task": ("finetune", "evaluate", "predict", "explain"),
-    "Inference": ("evaluate", "predict", "explain"),
+    "Task": ("finetune", "evaluate", "predict", "explain", "suggest"),
+    "Inference": ("evaluate", "predict", "explain", "suggest"),
 }
 MAPPINGS = ("columns", "label_names", "losses")
 HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
@@ -51,7 +51,7 @@ def type_of(option: Option) -> str:
     """The annotation of the values that `make_settings` accepts for an option."""
     name, kinds = option.field.name, option.kinds
     if name in api.ROWS:
-        found = "Rows"
+        found = "Rows" + " | Sequence[Name]" * (list in option.kinds)
     elif list in kinds:
         one = {str: "Name", int: "int", float: "float"}.get(option.convert, "str")
         found = f"{one} | Sequence[{one}]" + " | Mapping[str, object]" * (name in MAPPINGS)

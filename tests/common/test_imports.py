@@ -30,6 +30,7 @@ ALLOWED = {
     "mybert.scoring": _SHARED,
     "mybert.adaptation": {*_SHARED, "mybert.corpus"},
     "mybert.explanation": {*_SHARED, "mybert.finetuning", "mybert.embedding", "mybert.reports"},
+    "mybert.suggestion": {*_SHARED, "mybert.finetuning"},
     "mybert.demo": {
         *_SHARED,
         *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),

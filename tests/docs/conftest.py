@@ -67,7 +67,18 @@ def workspace(tmp_path_factory) -> Path:
         {"question": "Who wrote it?", "context": context, "answers": {"text": ["Ann"], "answer_start": [24]}}
     ] * 3
     choices = [{"context": "The film", "ending0": "ends", "ending1": "sings", "label": i % 2} for i in range(4)]
-    files = {"train": rows, "dev": rows, "test": rows, "texts": rows, "ner": tagged, "qa": answers, "choices": choices}
+    others = [{"text": f"the {noun} {verb}"} for noun in ("film", "sea", "story") for verb in ("waits", "sings")]
+    files = {
+        "labelled": rows,
+        "unlabelled": others,
+        "train": rows,
+        "dev": rows,
+        "test": rows,
+        "texts": rows,
+        "ner": tagged,
+        "qa": answers,
+        "choices": choices,
+    }
     for name, content in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
     for name in ("train", "dev"):

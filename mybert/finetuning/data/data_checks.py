@@ -1,7 +1,6 @@
 """Checks of the rows of all splits, for results.json: leaks between splits, and words that determine a label."""
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,11 +10,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 from mybert.common.languages import marks
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.run_data import draw_rows
-from mybert.finetuning.data.similar_rows import nearly_equal
+from mybert.finetuning.data.similar_rows import nearly_equal, plain_text
 from mybert.finetuning.data.validation import input_texts
 from mybert.finetuning.tasks.base import Task
 
-_NOT_WORDS = re.compile(r"[\W_]+")
 _ROWS, _LABELS = 20_000, 50  # read for words that give labels away
 _WORD_TABLE = 20_000
 _LIFT = 2
@@ -30,7 +28,7 @@ def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
             rows; the most telling first. Only for one label a row.
     """
     rows = {name: list(input_texts(split.rows, task)) for name, split in splits.items()}
-    plain = {name: [tuple(map(_plain, row)) for row in some] for name, some in rows.items()}
+    plain = {name: [tuple(map(plain_text, row)) for row in some] for name, some in rows.items()}
     overlaps = [
         _overlap(other, one, rows, plain)
         for one, other in itertools.combinations(splits, 2)  # train comes first
@@ -49,10 +47,6 @@ def _overlap(of: str, within: str, rows: Mapping[str, list], plain: Mapping[str,
     similar = zip(plain[of], nearly_equal(plain[of], plain[within]), equal, strict=True)
     near = sum(not same and (row in near_to or close) for row, close, same in similar)
     return {"of": of, "in": within, "rows": len(equal), "equal": sum(equal), "near": near}
-
-
-def _plain(text: str) -> str:
-    return _NOT_WORDS.sub(" ", text.lower()).strip()
 
 
 def giveaway_words(texts: Sequence[str], labels: Sequence[str]) -> list[dict[str, Any]]:

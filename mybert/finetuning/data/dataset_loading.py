@@ -1,6 +1,7 @@
 """Load labelled rows from a file, a saved data set or the Hub, with columns under the names that a task uses."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +37,7 @@ class Split(NamedTuple):
         others: further columns with usual names of targets.
         word_lines: line of each word of each row, from 0, in files of one word per line.
         note: a line about the columns; None if they have names of the file, not those of the task.
+        parts: the files of rows from several; `numbers` count their rows together.
     """
 
     source: str
@@ -48,6 +50,7 @@ class Split(NamedTuple):
     others: Sequence[str] = ()
     word_lines: Sequence[Sequence[int]] | None = None
     note: str | None = None
+    parts: Sequence["Split"] = ()
 
     def given(self) -> Iterator[dict]:
         """The rows as they are in the file, with all columns."""
@@ -56,6 +59,8 @@ class Split(NamedTuple):
 
     def describe_columns(self) -> list[str]:
         """A line that names the columns that are not evident; none if there are none."""
+        if self.parts:
+            return [line for part in self.parts for line in part.describe_columns()]
         if self.note:
             return [self.note]
         renamed = [f"{role} = {name}" for role, name in self.columns.items() if role != name or self.others]
@@ -68,21 +73,63 @@ class Split(NamedTuple):
         numbers = [self.numbers[place] for place in places]
         return self._replace(rows=self.rows.select(places), numbers=numbers, word_lines=words)
 
-    def place(self, problem: Problem) -> int:
-        """The place in the file of a row that cannot be used, or of its word."""
+    def place(self, problem: Problem) -> str:
+        """The place in the file, from 1, of a row that cannot be used, or of its word; of several files with name."""
         row, _, word = problem
-        return self.numbers[row] if word is None or self.word_lines is None else self.word_lines[row][word]
+        number = self.numbers[row] if word is None or self.word_lines is None else self.word_lines[row][word]
+        for part in self.parts:
+            if number < len(part.rows):
+                return f"{part.place(problem._replace(row=number))} of {part.source}"
+            number -= len(part.rows)
+        return str(number + 1)
 
 
-def read_split(name: str, task: Task, labelled: bool = True, split: str = "train") -> Split:
-    """The columns of a task, with its targets if `labelled`; see `load_table`."""
+def read_splits(names: Sequence[str], task: Task) -> Split:
+    """The labelled rows of several files as one split; a row is counted with those of the files before."""
+    if len(names) == 1:
+        return read_split(names[0], task)
+    parts = [read_split(name, task, prepared=False) for name in names]
+    same = len({frozenset(part.rows.column_names) for part in parts}) == 1
+    if not same:  # such as words with tags, and texts with spans
+        parts = [part._replace(rows=task.prepare(part.rows)) for part in parts]
+    first, *others = ({*task.inputs, *task.targets}.intersection(part.rows.column_names) for part in parts)
+    for part, roles in zip(parts[1:], others, strict=True):
+        if roles != first:
+            there, here = short_list(sorted(first)), short_list(sorted(roles))
+            raise UserError(
+                f"--train: the files must have the same columns; {names[0]} has {there}, {part.source} has {here}"
+            )
+    rows = _joined([part.rows for part in parts])
+    units = {part.unit for part in parts}
+
+    def records() -> Iterator[Record]:
+        given = itertools.chain.from_iterable(part.given() for part in parts)
+        return (Record(number, row) for number, row in enumerate(given, 1))
+
+    source, unit = " and ".join(names), units.pop() if len(units) == 1 else "row"
+    return Split(source, task.prepare(rows) if same else rows, records, range(len(rows)), unit, parts=parts)
+
+
+def _joined(tables: Sequence[Dataset]) -> Dataset:
+    """The rows of all tables: the columns that all have, and `problem`."""
+    every = {name for rows in tables for name in rows.column_names}
+    common = [name for name in every if name == "problem" or all(name in rows.column_names for rows in tables)]
+    columns: dict[str, list] = {name: [] for name in sorted(common)}
+    for rows in tables:
+        for name, values in columns.items():
+            values += rows[name][:] if name in rows.column_names else [None] * len(rows)
+    return concatenate_datasets([make_column(name, values) for name, values in columns.items()], axis=1)
+
+
+def read_split(name: str, task: Task, labelled: bool = True, split: str = "train", prepared: bool = True) -> Split:
+    """The columns of a task, with its targets if `labelled`, converted if `prepared`; see `load_table`."""
     found = load_table(name, task, split)
     if found.note is not None:  # the task's reader has applied --columns
         task = dataclasses.replace(task, options=dataclasses.replace(task.options, columns=[]))
     rows, columns = task.canonical(found.rows, name, labelled)
     usual = [name for role in task.targets if role in columns for name in task.targets[role]]
     others = [name for name in usual if name in found.rows.column_names and name not in columns.values()]
-    return found._replace(rows=task.prepare(rows), columns=columns, others=others)
+    return found._replace(rows=task.prepare(rows) if prepared else rows, columns=columns, others=others)
 
 
 def load_table(name: str, task: Task, split: str) -> Split:

@@ -56,6 +56,18 @@ def expand_label(label: Any, separator: str | None) -> Any:
     return label
 
 
+def of_one_kind(labels: Sequence[Any], single: bool) -> list:
+    """Lists of one name as names where the labels are `single`, or are names beside lists of at most one, as doccano
+    writes them; names beside longer lists as lists."""
+    lengths = {len(label) for label in labels if isinstance(label, list)}
+    names = any(not isinstance(label, list | dict) and not is_missing(label) for label in labels)
+    if lengths and max(lengths) <= 1 and (single or names):
+        return [(label[0] if label else None) if isinstance(label, list) else label for label in labels]
+    if lengths and names and not single:
+        return [[label] if isinstance(label, str) and not is_missing(label) else label for label in labels]
+    return list(labels)
+
+
 @functools.lru_cache(1 << 16)
 def _parse_list(text: str) -> tuple | None:
     """The items of a JSON array, of a Python list, tuple or set, or of an array of texts as numpy prints it."""

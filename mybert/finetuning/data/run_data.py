@@ -10,7 +10,7 @@ from datasets import Dataset, concatenate_datasets
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
-from mybert.finetuning.data.dataset_loading import Split, read_split
+from mybert.finetuning.data.dataset_loading import Split, read_split, read_splits
 from mybert.finetuning.data.held_out import held_out_rows
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
 from mybert.finetuning.data.summary import overview, print_overview
@@ -47,7 +47,7 @@ def load_data(
 
     `seed` draws the rows of `max_train_samples` and those held out for validation.
     """
-    train = read_split(settings.train, task)
+    train = read_splits(settings.train_files, task)
     if settings.max_train_samples is not None:
         train = train.select(draw_rows(len(train.rows), settings.max_train_samples, seed))
     # its checkpoint stores the inputs that the training rows have

@@ -6,6 +6,7 @@ do are compared (prefix filtering, Chaudhuri et al. 2006).
 
 import itertools
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -13,9 +14,15 @@ SIMILAR = 0.7
 _LEAST_PAIRS = 10  # of words; shorter texts are similar by chance
 _WORDS = 200  # read of each text
 _COMPARED = 200  # rows at most, for one row
+_NOT_WORDS = re.compile(r"[\W_]+")
 
 Row = Sequence[str]
 """The texts of a row, in lower case and without punctuation."""
+
+
+def plain_text(text: str) -> str:
+    """A text of a `Row`."""
+    return _NOT_WORDS.sub(" ", text.lower()).strip()
 
 
 def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:

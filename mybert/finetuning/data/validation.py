@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import NoReturn
 
 from datasets import Dataset
@@ -57,13 +56,13 @@ def refuse_rows(
     rows: int | None,
     unit: str = "row",
     remedy: str = "leave them out by --errors skip",
-    place: Callable[[Problem], int] = attrgetter("row"),
+    place: Callable[[Problem], object] = lambda problem: problem.row + 1,
 ) -> NoReturn:
     """Raises a UserError that names the first problems and the remedy.
 
     Args:
         rows: their number; None if it is not known.
-        unit: what the rows are, and what `place` counts, from 0.
+        unit: what the rows are, and what `place` counts.
     """
     all_bad = len({problem.row for problem in problems}) == rows
     remedy = "are file and columns right?" if all_bad else f"correct them, or {remedy}"
@@ -71,12 +70,12 @@ def refuse_rows(
 
 
 def _report(
-    source: str, problems: Sequence[Problem], rows: int | None, unit: str, place: Callable[[Problem], int]
+    source: str, problems: Sequence[Problem], rows: int | None, unit: str, place: Callable[[Problem], object]
 ) -> str:
     """The number of bad rows, then each message once with its rows."""
     numbers_of = {}
     for problem in problems:
-        numbers_of.setdefault(problem.message, {})[place(problem) + 1] = None  # a row may have one twice
+        numbers_of.setdefault(problem.message, {})[place(problem)] = None  # a row may have one twice
     listed = []
     for message, numbers in itertools.islice(numbers_of.items(), _SHOWN):
         more = f" and {len(numbers) - _SHOWN:,} more" if len(numbers) > _SHOWN else ""

@@ -36,7 +36,8 @@ def find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, st
         known = np.concatenate([np.load(file) for file in files])
         equal = int(np.isin(np.array(row_digests(rows, task), dtype=np.uint64), known).sum())
     is_folder = Path(data["path"].split(":")[0]).is_dir()  # which may have several splits
-    hashes = {entry.get("sha256") for _, manifest in trainings for name, entry in _inputs(manifest) if name == "train"}
+    inputs = [pair for _, manifest in trainings for pair in _inputs(manifest)]
+    hashes = {entry.get("sha256") for name, entry in inputs if name.startswith("train")}
     same = not is_folder and data.get("sha256") in hashes - {None}
     return {"same_file": same, "rows": len(rows), "equal": equal}
 

@@ -20,6 +20,7 @@ from mybert.common.errors import UserError
 from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted
 from mybert.common.unread_text import without_unread_end
+from mybert.finetuning.data.annotation_exports import read_argilla
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row
 from mybert.finetuning.tasks.options import TaskOptions
@@ -118,7 +119,7 @@ class Task(ABC):
             source: file name, for messages.
             labelled: whether `targets` are required; otherwise they are left out.
         """
-        dataset = self.combined(dataset, source, labelled)
+        dataset = self.combined(read_argilla(dataset), source, labelled)
         found = self.find_columns(dataset.column_names, source, labelled)
         rows = dataset.select_columns(list(found.values())).rename_columns(
             {column: role for role, column in found.items() if column != role}

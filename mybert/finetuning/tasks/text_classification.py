@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
+from mybert.finetuning.data.annotation_exports import read_label_studio
 from mybert.finetuning.data.label_columns import (
     NOT_A_LIST,
     check_target,
@@ -20,6 +21,7 @@ from mybert.finetuning.data.label_columns import (
     is_one_hot,
     join_one_hot,
     looks_like_list,
+    of_one_kind,
     rename_label,
     with_column,
 )
@@ -77,7 +79,8 @@ class TextClassification(Task):
     # Rows
 
     def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        """Joins one-hot columns."""
+        """Reads exports of annotation tools, and joins one-hot columns."""
+        dataset = read_label_studio(dataset)
         return join_one_hot(dataset, self.options.given_columns().get("label", "")) if labelled else dataset
 
     def prepare(self, rows: Dataset) -> Dataset:
@@ -87,6 +90,8 @@ class TextClassification(Task):
         labels = rows["label"][:]
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
+        single = "single-label" if self.config.problem_type is None else SINGLE
+        labels = of_one_kind(labels, single in (self.options.problem, self.config.problem_type))
         names = self.options.given_names()
         present = set(map(label_name, _flat(labels)))
         for label, name in names.items():

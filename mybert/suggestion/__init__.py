@@ -1,0 +1,1 @@
+"""Rows worth labelling next."""

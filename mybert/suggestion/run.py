@@ -1,0 +1,184 @@
+"""`mybert suggest`: a fine-tuned model + rows without labels → the rows worth labelling next."""
+
+import dataclasses
+import heapq
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from datasets import Dataset
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from mybert.common.errors import UserError
+from mybert.common.manifest import identity, write_manifest
+from mybert.common.output_folders import staged_file
+from mybert.common.progress import Bar
+from mybert.common.quantities import counted
+from mybert.finetuning.data.labels import REGRESSION
+from mybert.finetuning.data.memory_rows import MemoryRows
+from mybert.finetuning.data.similar_rows import Row, nearly_equal, plain_text
+from mybert.finetuning.data.validation import input_texts
+from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.evaluation.predict import checked_parts
+from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.finetuning.onnx_model import OnnxModel
+from mybert.finetuning.tasks.base import ROW, Task
+from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
+from mybert.suggestion.files import Suggestion, write_suggestions
+from mybert.suggestion.settings import SuggestSettings
+
+
+class _Candidate(NamedTuple):
+    """A row of the pool: as given, its columns, its texts in a plain form, and what the model says."""
+
+    given: dict | str
+    row: dict[str, Any]
+    plain: Row
+    prediction: dict[str, Any]
+    uncertainty: float
+    reason: str
+
+
+def suggest(settings: SuggestSettings) -> Path:
+    """Writes the rows worth labelling next, the best first; see `choice`.
+
+    Returns:
+        The file. `OUTPUT.manifest.json` records settings, inputs and counts.
+
+    Raises:
+        UserError: the checkpoint, a row or the output cannot be used, or all rows are labelled. Nothing is written.
+    """
+    read = [*settings.inputs, *settings.labelled]
+    with staged_file(settings.output, read, overwrite=settings.overwrite) as path:
+        predictor = Predictor(settings)
+        _check_model(settings, predictor)
+        labelled = _labelled_rows(settings, predictor)
+        rows, pool = _most_uncertain(settings, predictor, labelled)
+        if not pool:
+            raise UserError(f"{', '.join(settings.inputs)}: no row is left that is unlike the labelled rows")
+        found = _choose(settings, predictor, pool, labelled)
+        write_suggestions(path, found, settings, predictor.task)
+        write_manifest(
+            path.parent,
+            "suggest",
+            settings=settings,
+            inputs={
+                "model": identity(settings.model),
+                "rows": [identity(name) for name in settings.inputs],
+                "labelled": [identity(name) for name in settings.labelled],
+            },
+            counts={"rows": rows, "labelled": sum(map(len, labelled)), "pool": len(pool), "suggestions": len(found)},
+        )
+    fewer = "" if len(found) == settings.count else "; the others are near duplicates"
+    print(f"suggestions: {len(found):,} of {counted(rows, 'row')}{fewer}", file=sys.stderr)
+    return Path(settings.output)
+
+
+def _check_model(settings: SuggestSettings, predictor: Predictor) -> None:
+    task = predictor.task
+    if task.name not in ("text-classification", "token-classification") or task.config.problem_type == REGRESSION:
+        kind = "regression" if task.config.problem_type == REGRESSION else task.name
+        raise UserError(
+            f"suggest: expected a model of text-classification with labels or of token-classification, found {kind} "
+            f"in {settings.model}"
+        )
+    if isinstance(predictor.model, OnnxModel):
+        raise UserError(
+            f"suggest compares the hidden states of rows, which the ONNX model {settings.model} lacks; use the "
+            "checkpoint that it was exported from"
+        )
+
+
+def _labelled_rows(settings: SuggestSettings, predictor: Predictor) -> list[Dataset | MemoryRows]:
+    if not settings.labelled:
+        return []
+    parts = checked_parts(dataclasses.replace(settings, inputs=settings.labelled, labelled=[]), predictor)
+    return [rows for part in parts for _, rows in part.tables]
+
+
+def _most_uncertain(
+    settings: SuggestSettings, predictor: Predictor, labelled: Sequence[Dataset | MemoryRows]
+) -> tuple[int, list[_Candidate]]:
+    """The number of rows, and the most uncertain ones that are unlike `labelled`, each text once."""
+    known = [row for rows in labelled for row in _plain_rows(rows, predictor.task)]
+    size, count, seen, pool = pool_size(settings.count), 0, set(known), []
+    threshold = getattr(predictor.task.config, "label_threshold", None) or 0.5
+    with Bar(desc="predicting", unit="features") as bar:
+        for part in checked_parts(settings, predictor):
+            count += len(part.numbers)
+            given = dict(zip(part.numbers, part.given, strict=True))
+            for numbers, rows, _, _, predictions in predictor.outputs(part, bar.update):
+                plain = _plain_rows(rows, predictor.task)
+                similar = nearly_equal(plain, known)
+                found = zip(numbers, rows, plain, predictions, similar, strict=True)
+                for number, row, text, prediction, is_labelled in found:
+                    if not is_labelled and text not in seen:
+                        seen.add(text)
+                        measured = uncertainty_of(prediction, threshold)
+                        pool.append(_Candidate(given[number], row, text, prediction, *measured))
+            pool = heapq.nlargest(size, pool, key=lambda candidate: candidate.uncertainty)
+    return count, pool
+
+
+def _plain_rows(rows: Dataset | MemoryRows, task: Task) -> list[Row]:
+    return [tuple(map(plain_text, texts)) for texts in input_texts(rows, task)]
+
+
+def _choose(
+    settings: SuggestSettings,
+    predictor: Predictor,
+    pool: Sequence[_Candidate],
+    labelled: Sequence[Dataset | MemoryRows],
+) -> list[Suggestion]:
+    names = dict.fromkeys(name for candidate in pool for name in candidate.row)
+    table = MemoryRows({name: [candidate.row.get(name) for candidate in pool] for name in names})
+    vectors = _vectors(settings, predictor, table)
+    known = [_vectors(settings, predictor, rows) for rows in labelled]
+    known = np.concatenate(known) if known else vectors[:0]
+    weights = np.array([candidate.uncertainty for candidate in pool], dtype=np.float32)
+    chosen: list[int] = []
+    for row in facility_location(vectors, weights, known):
+        if not nearly_equal([pool[row].plain], [pool[other].plain for other in chosen])[0]:
+            chosen.append(row)
+        if len(chosen) == settings.count:
+            break
+    others = np.bincount(most_similar(vectors, chosen), minlength=len(chosen)) - 1
+    return [
+        Suggestion(one.given, one.row, one.prediction, one.uncertainty, _reason(one, int(number)))
+        for one, number in zip([pool[row] for row in chosen], others, strict=True)
+    ]
+
+
+def _reason(candidate: _Candidate, others: int) -> str:
+    return candidate.reason + (f"; most similar to {counted(others, 'other uncertain row')}" if others else "")
+
+
+def _vectors(settings: SuggestSettings, predictor: Predictor, rows: Dataset | MemoryRows) -> np.ndarray:
+    """(rows, H) the mean hidden state of the tokens of each row."""
+    features = predictor.features(rows)
+    model, limit = _MeanOfTokens(predictor.model), settings.max_tokens_per_batch
+    found = np.stack(logits_of(model, predictor.task, predictor.tokenizer, features, limit))
+    places = np.asarray(features[ROW][:])
+    sums = np.zeros((len(rows), found.shape[1]), dtype=np.float32)
+    np.add.at(sums, places, found)
+    return sums / np.bincount(places, minlength=len(rows))[:, None]
+
+
+class _MeanOfTokens:
+    """The encoder of a model; its outputs are vectors in place of logits."""
+
+    def __init__(self, model: PreTrainedModel):
+        self._encoder, self.device = model.base_model, model.device
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        states = self._encoder(input_ids, attention_mask=attention_mask, **types).last_hidden_state.float()
+        mask = attention_mask[..., None].float()
+        return {"logits": (states * mask).sum(1) / mask.sum(1)}
+
+    __call__ = forward

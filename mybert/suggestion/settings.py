@@ -1,0 +1,50 @@
+"""Settings of `mybert suggest`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from mybert.common.data_in_memory import DataInMemory
+from mybert.common.settings import FILE, ROWS, check, setting
+from mybert.finetuning.settings import PredictSettings
+
+_SUFFIXES = {"jsonl": ".jsonl", "csv": ".csv", "label-studio": ".json", "doccano": ".jsonl", "argilla": ".json"}
+_MOST = 5000
+
+
+@dataclass(kw_only=True)
+class SuggestSettings(PredictSettings):
+    """Model, rows without labels, and number and form of the suggestions."""
+
+    command: ClassVar[str] = "suggest"
+    formats: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(_SUFFIXES.values()))
+
+    output: str = setting(
+        "",
+        "File to write: .jsonl and .csv, rows with an empty label; .json, tasks for Label Studio. The row that tells "
+        "most comes first.",
+        writes=FILE,
+    )
+    count: int = setting(50, f"Number of rows, at most {_MOST}.", least=1)
+    labelled: list[str] = setting(
+        default_factory=list,
+        help="Files of rows that have labels already: suggestions are unlike them (default: none).",
+        reads=ROWS,
+    )
+    format: str | None = setting(
+        None, "Form of the output; label-studio and argilla write .json (default: by suffix).", choices=_SUFFIXES
+    )
+    engine: str = field(default="local", init=False)
+    resume: bool = field(default=False, init=False)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if isinstance(self.labelled, str):
+            self.labelled = [self.labelled]
+        self.labelled = [name if isinstance(name, DataInMemory) else str(name) for name in self.labelled]
+        check(self, "count", self.count <= _MOST, f"1 to {_MOST}")
+        suffix = Path(self.output).suffix
+        if self.format is None:
+            self.format = next((name for name, known in _SUFFIXES.items() if known == suffix), "jsonl")
+        expected = _SUFFIXES[self.format]
+        check(self, "output", suffix == expected, f"a file name in {expected} for --format {self.format}")

@@ -1,0 +1,122 @@
+"""`mybert suggest` on tiny models: its rows, forms and mistakes."""
+
+import csv
+import json
+import random
+import re
+
+import pytest
+from tiny_models import WORDS
+
+import mybert
+from mybert import Predictor, UserError, cli
+from mybert.common.json_io import parse_json
+
+
+def texts(count: int, words: int, seed: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=words)) for _ in range(count)]
+
+
+def write(path, rows) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def lines(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_rows_keep_their_columns_and_get_an_empty_label_a_prediction_and_a_reason(models, tmp_path):
+    rows = [{"id": n, "text": text, "reason": "mine"} for n, text in enumerate(texts(40, 6))]
+    given = write(tmp_path / "rows.jsonl", rows)
+    for name in ("a", "b"):
+        done = mybert.suggest(models("classifier"), given, count=5, output=str(tmp_path / f"{name}.jsonl"))
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert done.manifest["counts"] == {"rows": 40, "labelled": 0, "pool": 40, "suggestions": 5}
+    found = lines(tmp_path / "a.jsonl")
+    assert len({row["text"] for row in found}) == 5
+    for row in found:
+        assert rows[row["id"]]["text"] == row["text"] and row["label"] is None and row["input_reason"] == "mine"
+        expected = Predictor(models("classifier"))(row["text"])
+        first, second = sorted(expected["scores"].values(), reverse=True)[:2]
+        assert row["prediction"] == expected["label"]
+        assert row["uncertainty"] == pytest.approx(1 - first + second, abs=1e-3)
+        assert row["reason"].startswith(f"between '{expected['label']}'")
+
+
+def test_near_duplicates_and_labelled_rows_are_left_out(models, tmp_path):
+    base = texts(12, 20)
+    near = [" ".join([*text.split()[:-1], "the"]) for text in base]
+    upper = [text.upper() + "!" for text in base]
+    labelled = write(tmp_path / "train.jsonl", [{"text": text, "label": "good"} for text in near[:4]])
+    given = write(tmp_path / "rows.jsonl", [{"text": text} for text in [*base, *near, *upper]])
+    words = ["--labelled", labelled, "--count", "30", "--output", str(tmp_path / "next.jsonl")]
+    assert cli.main(["suggest", str(models("classifier")), given, *words]) == 0
+    found = [row["text"].lower().strip("!").rsplit(" ", 1)[0] for row in lines(tmp_path / "next.jsonl")]
+    assert sorted(found) == sorted(text.rsplit(" ", 1)[0] for text in base[4:])
+
+
+@pytest.mark.parametrize("model", ["multi", "windowed", "tagger", "pairs"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "label-studio", "doccano", "argilla"])
+def test_every_form_of_every_model(models, tmp_path, model, form):
+    rows = [{"text": text, **({"text_pair": "a film"} if model == "pairs" else {})} for text in texts(20, 14)]
+    suffix = {"csv": "csv", "jsonl": "jsonl", "doccano": "jsonl"}.get(form, "json")
+    output = tmp_path / f"next.{suffix}"
+    settings = {"count": 3, "output": str(output), "format": form}
+    given = write(tmp_path / "rows.jsonl", rows)
+    if model == "pairs" and form == "doccano":
+        with pytest.raises(UserError, match="doccano shows one text, and these rows are pairs; use --format label-st"):
+            mybert.suggest(models(model), given, **settings)
+        return
+    mybert.suggest(models(model), given, **settings)
+    content = output.read_text(encoding="utf-8")
+    if form == "csv":
+        with output.open(encoding="utf-8", newline="") as file:
+            found = list(csv.DictReader(file))
+        assert all(row["spans" if model == "tagger" else "label"] == "" for row in found)
+    else:
+        found = parse_json(content) if suffix == "json" else lines(output)
+    assert len(found) == 3
+    shown = {"label-studio": lambda row: row["data"], "argilla": lambda row: row["fields"]}.get(form, lambda row: row)
+    assert all(shown(row)["text"] in {one["text"] for one in rows} for row in found)
+    if form == "label-studio" and model == "tagger":
+        for row in found:
+            for region in row["predictions"][0]["result"]:
+                value = region["value"]
+                assert row["data"]["text"][value["start"] : value["end"]] == value["text"] and value["labels"]
+
+
+@pytest.mark.parametrize(
+    "model, words, message",
+    [
+        ("reader", ["--output", "o.jsonl"], "expected a model of text-classification .*, found question-answering in"),
+        ("regression", ["--output", "o.jsonl"], "found regression in"),
+        ("classifier", ["--output", "o.txt"], "--output: expected a file name in .jsonl, .csv, .json"),
+        (
+            "classifier",
+            ["--output", "o.json", "--format", "doccano"],
+            "in .jsonl for --format doccano",
+        ),
+        ("classifier", ["--output", "o.jsonl", "--count", "0"], "--count: expected 1 or more"),
+        ("classifier", ["--output", "o.jsonl", "--count", "9999"], "--count: expected 1 to 5000"),
+        ("classifier", ["--output", "o.jsonl", "--labelled", "no.csv"], "no.csv: there is no such file"),
+        (
+            "classifier",
+            ["--output", "o.jsonl", "--labelled", "rows.jsonl"],
+            "no row is left that is unlike",
+        ),
+        ("classifier", [], "--output"),
+    ],
+)
+def test_mistakes_are_one_line(models, tmp_path, monkeypatch, capsys, model, words, message):
+    monkeypatch.chdir(tmp_path)
+    row = {"text": "a film", "context": "a great film", "question": "who"}
+    write(tmp_path / "rows.jsonl", [row])
+    try:
+        assert cli.main(["suggest", str(models(model)), "rows.jsonl", *words]) != 0
+    except SystemExit as stop:
+        assert stop.code
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert not list(tmp_path.glob("o.*"))
