@@ -14,7 +14,7 @@ from datasets import Dataset, DatasetDict
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint, identity
-from mybert.embedding.search import _queries
+from mybert.embedding.search import _arriving
 from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.data.run_data import load_data
 from mybert.finetuning.data.stream_input import read_lines
@@ -75,7 +75,7 @@ def test_every_reader_has_the_same_lines(write, end, bom, last):
         {"tokens": ["last"], "tags": ["X"]},
     ]
     with mock.patch("sys.stdin", mock.Mock(buffer=written("queries", texts).open("rb"))):
-        assert _queries(["-"]) == texts
+        assert [query for some in _arriving() for query in some] == texts
 
 
 def test_dates_in_json_stay_text(tmp_path):

@@ -107,7 +107,9 @@ def read_splits(names: Sequence[str], task: Task) -> Split:
         return (Record(number, row) for number, row in enumerate(given, 1))
 
     source, unit = " and ".join(names), units.pop() if len(units) == 1 else "row"
-    return Split(source, task.prepare(rows) if same else rows, records, range(len(rows)), unit, parts=parts)
+    return Split(
+        source, task.prepare(task.joined(rows)) if same else rows, records, range(len(rows)), unit, parts=parts
+    )
 
 
 def _joined(tables: Sequence[Dataset]) -> Dataset:

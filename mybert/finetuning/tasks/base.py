@@ -177,6 +177,10 @@ class Task(ABC):
         """Converts rows with canonical names, such as those with the columns of `alternatives`."""
         return rows
 
+    def joined(self, rows: Dataset) -> Dataset:
+        """Rows of several files before `prepare`, with targets in one form."""
+        return rows
+
     def with_label_reading(self, parts: Sequence["Split"]) -> Self:
         """This task with the meaning of labels, decided by those of all `parts` together."""
         return self

@@ -90,8 +90,8 @@ class TextClassification(Task):
         labels = rows["label"][:]
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
-        single = "single-label" if self.config.problem_type is None else SINGLE
-        labels = of_one_kind(labels, single in (self.options.problem, self.config.problem_type))
+        if SINGLE in (PROBLEMS.get(self.options.problem), self.config.problem_type):
+            labels = of_one_kind(labels, single=True)
         names = self.options.given_names()
         present = set(map(label_name, _flat(labels)))
         for label, name in names.items():
@@ -100,6 +100,10 @@ class TextClassification(Task):
                     f"--label-names: there is a label {name!r} already; {label}={name} {name}={name} merges both"
                 )
         return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
+
+    def joined(self, rows: Dataset) -> Dataset:
+        labels = [expand_label(label, self.options.label_separator) for label in rows["label"][:]]
+        return with_column(rows.remove_columns("label"), "label", of_one_kind(labels, single=False))
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         found, given = super().find_columns(names, source, labelled), self.options.given_columns()
