@@ -272,6 +272,7 @@ class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
 
 class SuggestKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
     errors: Literal["strict", "skip"]
+    spreadsheet_safe: bool
     count: int
     labelled: Name | Sequence[Name]
     format: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"] | None

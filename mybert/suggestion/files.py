@@ -1,12 +1,12 @@
 """Files of suggestions: rows for `mybert finetune`, and records for Label Studio, doccano and Argilla."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import json_line
+from mybert.finetuning.evaluation.prediction_files import write_cells
 from mybert.finetuning.evaluation.tag_differences import joined
 from mybert.finetuning.tasks.base import Task
 from mybert.io.stored_texts import rename_taken
@@ -38,16 +38,13 @@ def write_suggestions(path: Path, found: Sequence[Suggestion], settings: Suggest
     """Writes the suggestions in `settings.format`."""
     of_tool, model = _OF_TOOL.get(settings.format), Path(settings.model).name
     records = [of_tool(one, model) if of_tool else _row(one, task) for one in found]
-    with path.open("w", encoding="utf-8", newline="" if settings.format == "csv" else "\n") as file:
-        if path.suffix == ".json":
-            file.write(json_line(records, indent=2))
-        elif path.suffix == ".jsonl":
-            file.writelines(map(json_line, records))
-        else:
-            names = list(dict.fromkeys(name for record in records for name in record))
-            writer = csv.writer(file)
-            writer.writerow(names)
-            writer.writerows([_cell(record.get(name)) for name in names] for record in records)
+    if path.suffix == ".csv":
+        names = list(dict.fromkeys(name for record in records for name in record))
+        rows = ([_cell(record.get(name)) for name in names] for record in records)
+        write_cells(path, [names, *rows], settings.spreadsheet_safe)
+        return
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines([json_line(records, indent=2)] if path.suffix == ".json" else map(json_line, records))
 
 
 def _cell(value: Any) -> str:
