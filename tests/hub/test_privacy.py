@@ -98,6 +98,17 @@ def test_no_byte_of_an_upload_names_a_folder_a_file_the_user_or_the_computer(
     assert "initial weights | a local checkpoint" in card and "test: 20 rows of a local source" in card
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_text_in_an_unknown_field_of_a_record_is_not_published(hub, client, send, checkpoint, named):
+    secret = {"unknown": f"{MARK} 1", "many": [f"{MARK} 2", 1], "deep": {"a": [{"b": f"{MARK} 3"}]}}
+    for name in ("manifest.json", "results.json"):
+        change_json(checkpoint / name, **secret, examples=[{"a": MARK}], neighbours={MARK: [MARK]})
+    send(checkpoint, name_sources=named)
+    assert not named_in(uploaded(hub))
+    published = json.loads(hub.repos[REPO].files()["manifest.json"])
+    assert published["stage"] == "pretrain" and published["versions"] and published["many"] == [1]
+
+
 def test_the_names_that_are_asked_for_have_no_folder(hub, client, send, private_folder):
     (root := private_folder / f"texts-{MARK}").mkdir()
     encoder = train_chain(root, "books.txt")

@@ -17,8 +17,14 @@ _PUBLIC_TEXTS = (
     *("time_budget", "to", "train_sampling_strategy"),
 )
 """Settings whose texts are published; those of others may name files, columns or labels."""
+_PUBLIC_FACTS = (
+    *("architecture", "created", "gpu", "group", "hardware", "job", "metric", "name", "sha256", "source", "stage"),
+    *("task", "test"),
+)
+"""Other entries whose texts are published, beside those of `versions`; texts of all others may quote rows."""
+_VERSIONS = "versions"
 _SETTINGS = ("settings", "choices", "training_arguments")
-_QUOTED = ("giveaway_words",)  # words of the user's rows
+_QUOTED = ("giveaway_words", "duplicates", "examples", "neighbours")  # words, rows and files of the user
 _ORIGINS = ("_name_or_path", "name_or_path")
 _NUMBERED = re.compile(r"(input|replay|general|task_data)-\d+")
 _SHARE = re.compile(r"(\d+% of )?(.*)", re.DOTALL)
@@ -67,13 +73,19 @@ class PublicRecords:
             return self._inputs(value)
         if key in _SETTINGS:
             return self._setting(key, value)
+        if key == _VERSIONS:
+            return value
         if isinstance(value, dict):
-            return {name: self._entry(name, item) for name, item in value.items() if name not in _QUOTED}
+            items = {name: item for name, item in value.items() if name not in _QUOTED}
+            return {name: self._entry(name, item) for name, item in items.items() if self._is_public(name, item)}
         if isinstance(value, list):
-            return [self._entry(key, item) for item in value]
+            return [self._entry(key, item) for item in value if self._is_public(key, item)]
         if not isinstance(value, str) or value in self.labels:
             return value
         return self._source(value) if key == "source" else self._text(value)
+
+    def _is_public(self, key: str, value: Any) -> bool:
+        return not isinstance(value, str) or key in _PUBLIC_FACTS or value in self.labels
 
     def _inputs(self, inputs: dict) -> dict:
         """Numbered inputs on this machine as their number, size and one hash of all, unless they are named."""
