@@ -128,7 +128,9 @@ def _instances(settings: Iterable[type], values: Mapping[str, Any], check: Check
     for kind in sorted(settings, key=lambda kind: hasattr(kind, "complete")):
         if hasattr(kind, "complete"):
             options = options_without_import([kind])
-            kind.check_values(SimpleNamespace(**{name: values.get(name, options[name].default) for name in options}))
+            own = values.keys() - options_of(other for other in settings if other is not kind).keys()  # --label-names
+            given = {name: values[name] if name in own else option.default for name, option in options.items()}
+            kind.check_values(SimpleNamespace(**given))
             check(made)
         kind = complete(kind)
         try:
