@@ -30,7 +30,7 @@ _OLD_KEYS = {
     "weightedmean": "weightedmean_tokens",
     "lasttoken": "lasttoken",
 }
-_SETTINGS = "sentence_*_config.json"  # of the encoder; BERT, RoBERTa, … in older folders
+_SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")  # the first one is read
 _PROMPTS = "config_sentence_transformers.json"
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
@@ -83,13 +83,14 @@ class SentenceModules:
             raise UserError(f"--prompt-name: expected a prompt of the checkpoint ({known}), found {name!r}")
         return self.prompts[name] or ""
 
-    def query_prompt(self) -> str | None:
-        """The name of the prompt for queries; None: the default one."""
-        return "query" if "query" in self.prompts else None
+    def query_prompt(self) -> str:
+        """The prompt for queries, as in `SentenceTransformer.encode_query`."""
+        return self.prompts.get("query", "")
 
     def document_prompt(self) -> str | None:
-        """The name of the prompt for documents; None: the default one."""
-        return next((name for name in _DOCUMENT_PROMPTS if name in self.prompts), None)
+        """The name of the prompt for documents; None: they have none, or the default one."""
+        name = next((name for name in _DOCUMENT_PROMPTS if self.prompts.get(name)), None)
+        return name if name and self.prompts[name] != self.prompts.get(self.default_prompt or "") else None
 
 
 def modules_folder(name: str) -> Path | None:
@@ -161,11 +162,12 @@ def _kind(entry: dict[str, str]) -> str:
 
 
 def _read_encoder_settings(found: SentenceModules) -> None:
-    files = sorted(found.encoder.glob(_SETTINGS))
-    settings = read_json_object(files[0], "copy it again") if files else {}
+    files = [found.encoder / f"sentence_{name}_config.json" for name in _SETTINGS]
+    file = next((file for file in files if file.is_file()), None)
+    settings = {} if file is None else read_json_object(file, "copy it again")
     length = settings.get("max_seq_length")
     if length is not None and (type(length) is not int or length < 3):
-        raise UserError(f"{files[0]}: max_seq_length is {length!r}, expected a whole number of at least 3")
+        raise UserError(f"{file}: max_seq_length is {length!r}, expected a whole number of at least 3")
     found.max_length, found.lower_case = length, bool(settings.get("do_lower_case"))
 
 

@@ -2,6 +2,7 @@
 
 import codecs
 import dataclasses
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from mybert.embedding.vector_files import read_vectors
 from mybert.io.files import STDIN, arriving_lines, is_unicode, open_file
 from mybert.io.stored_texts import rename_taken
 
+logger = logging.getLogger(__name__)
 _RESULT = ("query_number", "query", "rank", "score")
 _SHOWN_CHARACTERS = 200
 
@@ -114,6 +116,13 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
     encoding = {key: value for key, value in made.items() if key in fields}
     own = {"model": name, "device": settings.device, "prompt": settings.prompt, "prompt_name": settings.prompt_name}
     embedder = Embedder(EncodingSettings(**encoding | own))
+    needed = embedder.modules.document_prompt() if embedder.modules and pooling is None else None
+    if needed and made and made.get("prompt") is made.get("prompt_name") is None:
+        logger.warning(
+            "%s was made without the prompt %r that %s has for documents; better results have the vectors of "
+            "`mybert embed --prompt-name %s`",
+            *(path, needed, name, needed),
+        )
     return embedder, pooling
 
 
@@ -123,7 +132,7 @@ def _vectors(
     """(queries, width); `before` is the number of queries before these."""
     prompt = embedder.default_prompt
     if embedder.modules and settings.prompt is None and settings.prompt_name is None:
-        prompt = embedder.prompt(embedder.modules.query_prompt())
+        prompt = embedder.modules.query_prompt()
     encoded, most = embedder.encode(queries, prompt), embedder.max_length - 2
     for number, ids in enumerate(encoded, before + 1):
         if len(ids) > most and embedder.long_texts == "refuse":

@@ -1,12 +1,14 @@
 """The table of predictions of an evaluation, packed so that a browser can page, sort and search many rows."""
 
 import base64
+import functools
 import gzip
 import json
-import unicodedata
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mybert.common.languages import marks
 from mybert.common.manifest import json_line
 from mybert.reports.components import Predictions
 from mybert.reports.escaping import printable
@@ -125,7 +127,10 @@ def short_cell(value: Any) -> Any:
     whole = str(value)
     if len(text) <= _CELL and len(whole) <= 4 * _CELL:
         return text
-    end = _CELL
-    while end > 1 and unicodedata.combining(text[end : end + 1] or " "):
-        end -= 1
-    return f"{text[:end]}… ({len(whole):,} characters)"
+    return f"{_beginning().match(f'{text} ')[0]}… ({len(whole):,} characters)"
+
+
+@functools.cache
+def _beginning() -> re.Pattern[str]:
+    """The characters that fit into a cell, of which the last one keeps its combining marks."""
+    return re.compile(f"(?s).{{1,{_CELL}}}(?![{marks()}])|.{{{_CELL}}}")

@@ -4,19 +4,24 @@ import json
 import shutil
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from json_files import change_json
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import CNN, LayerNorm, Pooling
-from transformers import BertConfig, BertModel
+from transformers import AutoTokenizer, BertConfig, BertModel
 
-from mybert import cli
+from mybert import cli, quantize
 from mybert.common.errors import UserError
+from mybert.common.sentence_modules import read_sentence_modules
 from mybert.common.settings import POOLING_MODES
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.vector_files import read_vectors
+from mybert.inference.cpu.int8 import int8_obstacle
+from mybert.release.convert.export import export
+from mybert.release.settings import ExportSettings
 from mybert.serving.checkpoint import ServedCheckpoint
 from mybert.serving.settings import ServeSettings
 
@@ -159,6 +164,65 @@ def test_search_puts_the_prompt_of_queries_before_them(encoder, tmp_path):
     query, vectors = model.encode_query("an apple"), model.encode(texts)
     expected = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
     assert [row["score"] for row in rows] == pytest.approx(sorted(expected, reverse=True)[:5], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["document", "passage", "corpus"])
+def test_search_asks_for_vectors_with_the_prompt_of_documents(encoder, tmp_path, caplog, name):
+    folder, texts = encoder(Pooling(32, "cls"), prompts={"query": "find: ", name: "a text: "}), ["red apple", "sea"]
+    (tmp_path / "t.txt").write_text("\n".join(texts))
+    model = SentenceTransformer(str(folder), device="cpu")
+    for words, vectors in (
+        ((), model.encode(texts)),
+        (("--prompt-name", name), model.encode(texts, prompt_name=name)),
+    ):
+        target, scores = tmp_path / f"{len(words)}.jsonl", tmp_path / f"found{len(words)}.jsonl"
+        assert cli.main(["embed", str(folder), str(tmp_path / "t.txt"), "--output", str(target), *words]) == 0
+        caplog.clear()
+        assert cli.main(["search", str(target), "an apple", "--output", str(scores)]) == 0
+        assert (f"made without the prompt '{name}'" in caplog.text) == (not words)
+        expected = model.similarity(model.encode_query("an apple"), vectors)[0]
+        found = {row["text"]: row["score"] for row in map(json.loads, scores.read_text().splitlines())}
+        assert [found[text] for text in texts] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_of_several_settings_of_the_encoder_those_of_sentence_transformers_count(encoder):
+    folder = encoder(Pooling(32), length=16)
+    for kind in ("albert", "roberta", "other"):
+        shutil.copy(folder / "sentence_bert_config.json", folder / f"sentence_{kind}_config.json")
+        change_json(folder / f"sentence_{kind}_config.json", max_seq_length=len(kind) + 3)
+    lengths = [16, 10, 9]
+    for kind, length in zip(("bert", "roberta", "albert"), lengths, strict=True):
+        assert Embedder(str(folder), device="cpu").max_length == length
+        assert difference(folder) < 1e-5
+        (folder / f"sentence_{kind}_config.json").unlink()
+
+
+@pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
+def test_an_int8_copy_keeps_the_modules(encoder, tmp_path):
+    folder = encoder(Pooling(32, ("cls", "max")), Dense(64, 16), Normalize())
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS if text))
+    quantize(model=str(folder), texts=[str(tmp_path / "t.jsonl")], output=str(tmp_path / "int8"))
+    found = Embedder(str(tmp_path / "int8"), device="cpu").texts(TEXTS)
+    model = SentenceTransformer(str(tmp_path / "int8"), device="cpu", trust_remote_code=True)
+    assert np.abs(found - model.encode(TEXTS, batch_size=1)).max() < 1e-4
+    cosines = (found * reference(folder)).sum(1)
+    assert cosines.min() > 0.98 and cosines.max() < 0.999999
+
+
+def test_an_onnx_copy_keeps_the_modules(encoder, tmp_path):
+    folder, copied = encoder(Pooling(32, "cls"), Dense(32, 8), Normalize()), tmp_path / "onnx"
+    export(ExportSettings(model=str(folder), to="onnx", output=str(copied)))
+    session = onnxruntime.InferenceSession(copied / "onnx" / "model.onnx")
+    tokenizer = AutoTokenizer.from_pretrained(copied)
+    modules = read_sentence_modules(copied)
+    texts = [text for text in TEXTS if text]
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=modules.max_length, return_tensors="np")
+    states = session.run(["last_hidden_state"], {name: batch[name] for name in batch})[0]
+    with torch.inference_mode():
+        found = modules.apply(torch.from_numpy(states[:, 0])).numpy()
+    assert modules.poolings == ("cls",) and np.abs(found - reference(folder, texts)).max() < 1e-4
+    with pytest.raises(UserError, match="is an ONNX export; name the checkpoint that it was made from"):
+        Embedder(str(copied), device="cpu")
 
 
 def test_the_service_and_windows_use_the_modules_too(encoder):

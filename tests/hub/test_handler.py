@@ -7,6 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hub_server import REPO
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from tiny_models import HEADS, TinyModels
 
 import modeling_mybert
@@ -133,6 +136,34 @@ def test_the_handler_of_every_head_answers_like_transformers_bert(served):
     for entry in one["MyBertForQuestionAnswering"]:
         context = INPUTS["MyBertForQuestionAnswering"]["context"]
         assert entry["answer"] == context[entry["start"] : entry["end"]] and 0 <= entry["score"] <= 1
+
+
+VECTORS = """
+import json
+sys.path.insert(0, sys.argv[1])
+from handler import EndpointHandler
+handler = EndpointHandler(sys.argv[1])
+found = [handler(json.loads(request)) for request in sys.argv[2:]]
+try:
+    handler({"inputs": [{"text": "a"}]})
+except ValueError as error:
+    print(json.dumps([*found, str(error)]))
+"""
+
+
+def test_the_handler_of_a_sentence_encoder_answers_with_its_vectors(tmp_path, run_foreign):
+    modules = [Transformer(str(TinyModels(tmp_path)("encoder"))), Pooling(32, "cls"), Dense(32, 8), Normalize()]
+    model = SentenceTransformer(modules=modules, prompts={"query": "the "}, device="cpu")
+    model.save(str(tmp_path / "vectors"))
+    bundle = make_bundle(PushSettings(str(tmp_path / "vectors"), REPO), tmp_path / "bundle")
+    assert "sentence-transformers>=" in (bundle.folder / "requirements.txt").read_text()
+    texts = [TEXT, "who is great"]
+    requests = [{"inputs": TEXT}, {"inputs": texts}, {"inputs": texts, "parameters": {"prompt_name": "query"}}]
+    *found, error = json.loads(run_foreign(VECTORS, bundle.folder, *map(json.dumps, requests))[-1])
+    expected = [model.encode(TEXT), model.encode(texts), model.encode(texts, prompt_name="query")]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=1e-5, rtol=0)
+    assert "expected a text or a list of texts" in error
 
 
 @pytest.mark.parametrize("name", ["pairs", "chooser"])

@@ -16,6 +16,7 @@ import modeling_mybert
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import MANIFEST, RESULTS, fingerprint, write_json
+from mybert.common.sentence_modules import MODULES
 from mybert.release.card.manifest_chain import PROVENANCE, manifest_chain
 from mybert.release.hub.bundle_checks import (
     checkpoint_problems,
@@ -31,6 +32,7 @@ from mybert.release.settings import PushSettings
 CARD = "README.md"
 HANDLER = "handler.py"
 _ENDPOINT = ("torch", "transformers")  # older versions are installed there
+_ENCODER = (*_ENDPOINT, "sentence-transformers")  # with modules.json
 # Left out by default, in any folder: hidden files, checkpoints, state and logs of the training, and rows of the user's
 # data. Logs of trackers and of jobs name the user, the computer and folders.
 _LEFT_OUT = (
@@ -179,7 +181,9 @@ def _add_handler(bundle: Bundle) -> None:
 
     A note names these own files, and other Python files that are not model code.
     """
-    needed = [line for line in importlib.metadata.requires("mybert") or () if Requirement(line).name in _ENDPOINT]
+    names = _ENCODER if (bundle.folder / MODULES).exists() else _ENDPOINT
+    all_needed = map(Requirement, importlib.metadata.requires("mybert") or ())
+    needed = [f"{one.name}{one.specifier}" for one in all_needed if one.name in names]
     source = Path(__file__).with_name(HANDLER).read_text(encoding="utf-8")
     texts = {HANDLER: source, "requirements.txt": "".join(f"{line}\n" for line in needed)}
     own = []

@@ -1,9 +1,10 @@
 """Serves the model of this repository on Hugging Face Inference Endpoints.
 
 The endpoint makes one `EndpointHandler` of the folder, and calls it with {"inputs": …, "parameters": {…}} for each
-request. `inputs` are one input of the head, or a list of them; `parameters` are arguments of its pipeline:
+request. `inputs` are one input of the head, or a list of them; `parameters` are arguments of its pipeline, or of
+`SentenceTransformer.encode` if the folder is a sentence encoder (it has `modules.json`):
 
-    a text                            feature extraction, masked tokens, classification, tokens
+    a text                            feature extraction, masked tokens, classification, tokens, a sentence encoder
     {"text": …, "text_pair": …}       classification of pairs, next sentence prediction
     {"question": …, "context": …}     question answering
     {"text": …, "choices": […]}       multiple choice
@@ -49,6 +50,12 @@ class EndpointHandler:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         head, is_int8 = f"My{config['architectures'][0].removeprefix('My')}", config.get("int8_outliers") is not None
         device = "cuda" if torch.cuda.is_available() and not is_int8 else "cpu"
+        if head == "MyBertModel" and (Path(folder) / "modules.json").exists():
+            from sentence_transformers import SentenceTransformer  # which other heads do not need
+
+            self.model = SentenceTransformer(folder, device=device, trust_remote_code=True)
+            self._predict = self._vectors
+            return
         if head in TASKS:
             arguments = PIPELINE_ARGUMENTS.get(TASKS[head], {})
             if TASKS[head] == "token-classification" and (Path(folder) / f"{_WORDS}.py").exists():
@@ -90,6 +97,13 @@ class EndpointHandler:
         if parameters.get("truncation", True) is True and "max_length" not in parameters:
             inputs = list(map(self._shortened, inputs)) if isinstance(inputs, list) else self._shortened(inputs)
         return self._pipeline(inputs, **parameters)
+
+    def _vectors(self, inputs: Any, **parameters: Any) -> Any:
+        """The vector of each text."""
+        for text in inputs if isinstance(inputs, list) else [inputs]:
+            if not isinstance(text, str):
+                raise ValueError(f"expected a text or a list of texts, found {str(text)[:200]!r}")
+        return self.model.encode(inputs, show_progress_bar=False, **parameters)
 
     def _next_sentences(self, inputs: Any) -> Any:
         """For each pair of texts, the probabilities that the second follows the first (IsNext) or not (NotNext)."""
