@@ -235,9 +235,9 @@ def test_a_file_is_replaced_only_when_asked_and_only_if_it_is_ours(minilm_folder
     assert manifest["counts"]["texts"] == 1
 
 
-def test_settings_may_stand_in_a_file_checkpoint_and_inputs_too(minilm_folder, lines, embedder, tmp_path):
+def test_settings_may_stand_in_a_file_model_and_inputs_too(minilm_folder, lines, embedder, tmp_path):
     config = {
-        "checkpoint": str(minilm_folder),
+        "model": str(minilm_folder),
         "inputs": [str(lines)],
         "output": str(tmp_path / "v.npy"),
         "layers": [2],
