@@ -105,6 +105,10 @@ def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes, file: str
     Args:
         file: the configuration's, for messages.
     """
+    for field in ("id2label", "label2id"):
+        if not isinstance(config.get(field), dict | None):
+            found = short(config[field], 40)
+            raise UserError(f"checkpoint {name}: {field} in {file} is {found}, not an object; restore {file}")
     for field, value, weight in _sizes(config, shapes):
         found = config.get(field)
         fewer = field == "num_hidden_layers" and _is_count(found) and found < value  # the first ones are read
@@ -160,6 +164,9 @@ def weight_files(index: Path) -> list[str]:
     found = read_json_object(index, "copy it again").get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
         raise UserError(f"{index} is damaged: expected a weight_map of names; copy it again")
+    for name in found.values():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise UserError(f"{index} names {short(name)}, a file outside of its folder; use another copy")
     return list(found.values())
 
 

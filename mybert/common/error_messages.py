@@ -13,6 +13,8 @@ _JOINER = re.compile(r"(?<=\S)[\u200c\u200d](?=\S)")  # inside words of Persian 
 
 def cause(error: BaseException) -> str:
     """The message of an exception as one line, preceded by its type unless it is an OSError or ValueError."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
     message = " ".join(str(error).split())[:_LONGEST]
     if message and isinstance(error, OSError | ValueError):
         return message

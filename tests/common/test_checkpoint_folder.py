@@ -1,5 +1,6 @@
 """Checkpoints whose configuration does not fit their weights, or whose folder holds more than files."""
 
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from mybert.common.checkpoint_folder import check_checkpoint
 from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.errors import UserError
 from mybert.common.json_io import MAX_DEPTH, parse_json
+from tokenization import MyBertTokenizer
 
 HUGE = 10**9  # a model of this size would never be built
 FIELDS = ["num_hidden_layers", "vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings",
@@ -63,6 +65,32 @@ def test_fewer_layers_than_the_weights_have_may_be_read(saved):
     change_json(folder / "config.json", num_hidden_layers=3)
     with pytest.raises(UserError, match=r"num_hidden_layers in config.json is 3, and the weights have 2"):
         check_checkpoint(str(folder))
+
+
+@pytest.mark.parametrize("field", ["id2label", "label2id"])
+def test_labels_that_are_no_object_are_named(saved, field):
+    folder = saved("mybert")
+    change_json(folder / "config.json", **{field: ["a", "b"]})
+    with pytest.raises(UserError, match=rf"{field} in config.json is \['a', 'b'\], not an object"):
+        check_checkpoint(str(folder))
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/dev/zero", "a/../../b"])
+def test_weights_outside_of_the_folder_are_refused(saved, name):
+    folder = saved("sharded")
+    index = folder / "model.safetensors.index.json"
+    weights = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    change_json(index, weight_map={**weights, next(iter(weights)): name})
+    with pytest.raises(UserError, match="a file outside of its folder"):
+        check_checkpoint(str(folder))
+
+
+def test_a_tokenizer_that_is_nested_too_deeply_is_said_in_one_line(saved):
+    folder = saved("mybert")
+    (folder / "tokenizer.json").write_text('{"a":' * 10**5 + "1" + "}" * 10**5)
+    with pytest.raises(UserError, match="nested too deeply") as found, explain_unreadable(str(folder)):
+        MyBertTokenizer.from_pretrained(folder)
+    assert "\n" not in str(found.value)
 
 
 def test_the_labels_are_those_of_the_head(models, tmp_path):
