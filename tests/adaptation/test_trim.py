@@ -97,8 +97,7 @@ def test_the_card_marks_the_scores_of_the_parent(tmp_path):
         title, table = card.text.split("## Evaluation")[1].split(":", 1)
         assert "measured before the vocabulary was trimmed" in title
         assert "| accuracy | 0.4321 |" in table
-        parent = {"small": "model", "smaller": "small"}[name]
-        assert card.text.split("- trimmed from ")[1].startswith(f"{parent}, SHA-256 ")
+        assert card.text.split("- trimmed from ")[1].startswith("a local checkpoint, SHA-256 ")
         assert card.data.eval_results is None  # the metadata has scores of this model only
 
 

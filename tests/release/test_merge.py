@@ -100,7 +100,9 @@ def test_the_model_card_names_the_models_and_their_weights(saved_head, tmp_path)
     assert [note.split(" (")[0] for note in bundle.notes if "has no manifest.json" in note] == ["model-0", "model-1"]
     card = write_card(bundle, settings, "v1", "Checked.").text
     rows = card.split("## Merged models")[1].split("\n## ")[0]
-    assert re.search(r"\| .*first, SHA-256 \w+… \| 0.25 \|\n\| .*second, SHA-256 \w+… \| 0.75 \|\n", rows)
+    assert re.search(
+        r"\| a local checkpoint, SHA-256 \w+… \| 0.25 \|\n\| a local checkpoint, SHA-256 \w+… \| 0.75 \|\n", rows
+    )
 
 
 def test_one_model_is_refused(tmp_path):

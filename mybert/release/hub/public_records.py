@@ -19,7 +19,7 @@ _PUBLIC_TEXTS = (
 """Settings whose texts are published; those of others may name files, columns or labels."""
 _PUBLIC_FACTS = (
     *("architecture", "created", "gpu", "group", "hardware", "job", "metric", "name", "sha256", "source", "stage"),
-    *("task", "test"),
+    *("task", "test", "piece", "pieces"),  # the last two are tokens of the published vocabulary
 )
 """Other entries whose texts are published, beside those of `versions`; texts of all others may quote rows."""
 _VERSIONS = "versions"
