@@ -43,8 +43,8 @@ class Result:
 
     Attributes:
         path: the output folder or file.
-        metrics: scores by metric for `evaluate`, `pretrain`, `distill` and `score`, by split and metric for
-            `finetune`; empty for other commands.
+        metrics: scores by metric for `evaluate`, `pretrain`, `adapt`, `distill` and `score`, by split and metric for
+            `finetune`; `difference`, `interval` and `p` for `compare`; empty for other commands.
         manifest: the contents of manifest.json: settings, inputs, counts, versions.
     """
 
