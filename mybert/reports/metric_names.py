@@ -73,7 +73,7 @@ def verdict(entry: Mapping[str, Any], metric: str) -> str:
     if found["difference"] == 0:
         return f"{first} and {second} have the same {named.title}."
     if found["p"] >= SURE:
-        return f"The difference between {first} and {second} may be chance (p = {found['p']:.2g})."
+        return f"The difference between {first} and {second} may be chance (p = {found['p']:.3g})."
     better, worse = (second, first) if (found["difference"] > 0) != named.is_loss else (first, second)
     size, p = abs(found["difference"]), found["p"]
-    return f"{better} is better than {worse}: {named.title} differs by {size:.4g} (p = {p:.2g})."
+    return f"{better} is better than {worse}: {named.title} differs by {size:.4g} (p = {p:.3g})."
