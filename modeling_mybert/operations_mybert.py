@@ -14,7 +14,7 @@ checks: Any = None
 try:
     import mybert.inference as package
 
-    if package.INTERFACE == 1:  # the package may have another version than this file
+    if getattr(package, "INTERFACE", None) == 1:  # the package may have another version than this file
         faster, checks = package.cpu, package.checks
 except ImportError:
     pass

@@ -9,7 +9,8 @@ import contextlib
 from typing import Any
 
 import transformers
-from transformers import CONFIG_MAPPING, BertConfig, BertLMHeadModel, PreTrainedConfig, pipelines
+from huggingface_hub.errors import StrictDataclassError
+from transformers import CONFIG_MAPPING, BertConfig, BertLMHeadModel, BertTokenizer, PreTrainedConfig, pipelines
 
 from modeling_mybert import modeling_mybert as models
 from modeling_mybert.configuration_mybert import (
@@ -44,7 +45,7 @@ class _BertOrMyBertConfig(BertConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        is_ours = names_mybert(config_dict) or (_uses > 0 and _is_supported(config_dict))
+        is_ours = names_mybert(config_dict) or (_uses > 0 and _is_supported({**config_dict, **kwargs}))
         return (MyBertConfig if is_ours else BertConfig).from_dict(config_dict, **kwargs)
 
     @classmethod
@@ -58,10 +59,16 @@ _BertOrMyBertConfig.__module__ = BertConfig.__module__
 
 
 def _is_supported(config_dict: dict[str, Any]) -> bool:
-    """Whether MyBERT computes what this BERT does: it has no decoder and no relative positions."""
+    """Whether MyBERT computes what this BERT does: it has no decoder, no relative positions, and values in range."""
     has_code = bool(config_dict.get("auto_map"))
     absolute = config_dict.get("position_embedding_type", "absolute") == "absolute"
-    return absolute and not has_code and not config_dict.get("is_decoder")
+    if has_code or not absolute or config_dict.get("is_decoder"):
+        return False
+    try:
+        MyBertConfig.from_dict(config_dict)
+    except StrictDataclassError:  # BertConfig takes values that MyBERT refuses, such as pad_token_id -1
+        return False
+    return True
 
 
 def use_for_bert() -> contextlib.ExitStack:
@@ -99,6 +106,10 @@ def register() -> None:
     for auto, name in AUTO_MAP.items():
         if auto != "AutoConfig":
             getattr(transformers, auto).register(MyBertConfig, getattr(models, name.split(".")[1]), exist_ok=True)
+    # BERT has this Auto class too; folders do not name it, since it loads the same model as AutoModel.
+    transformers.AutoModelForTextEncoding.register(MyBertConfig, models.MyBertModel, exist_ok=True)
+    # A tokenizer that does not name its class has that of its model. transformers' generic one gives no segments.
+    transformers.AutoTokenizer.register(MyBertConfig, BertTokenizer, exist_ok=True)
     # A MyBERT folder as the decoder of an EncoderDecoderModel is transformers' own.
     transformers.MODEL_FOR_CAUSAL_LM_MAPPING.register(MyBertConfig, BertLMHeadModel, exist_ok=True)  # type: ignore
     MyBertConfig.pipelines_are_registered = True

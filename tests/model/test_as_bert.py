@@ -7,7 +7,17 @@ import pytest
 import torch
 import transformers
 from json_files import change_json
-from transformers import AutoConfig, AutoModel, BertConfig, BertLMHeadModel, BertModel, EncoderDecoderModel, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertLMHeadModel,
+    BertModel,
+    BertTokenizer,
+    EncoderDecoderModel,
+    pipeline,
+)
 
 import modeling_mybert
 from modeling_mybert import AUTO_MAP, MyBertConfig, MyBertForSequenceClassification, MyBertModel, use_for_bert
@@ -141,12 +151,37 @@ def test_use_for_bert_holds_until_its_last_end(minilm_folder):
         torch.testing.assert_close(model(ids)[0], plain(ids)[0], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("setting", [{"is_decoder": True}, {"position_embedding_type": "relative_key"}])
+@pytest.mark.parametrize(
+    "setting", [{"is_decoder": True}, {"position_embedding_type": "relative_key"}, {"pad_token_id": -1}]
+)
 def test_use_for_bert_leaves_what_mybert_does_not_compute(setting, tmp_path):
     BertModel(BertConfig(**small().to_dict())).save_pretrained(tmp_path)
     change_json(tmp_path / "config.json", **setting)
     with use_for_bert():
         assert type(AutoConfig.from_pretrained(tmp_path)) is BertConfig
+
+
+def test_use_for_bert_leaves_a_decoder_that_the_call_asks_for(tmp_path):
+    BertModel(BertConfig(**small().to_dict())).save_pretrained(tmp_path)
+    with use_for_bert():
+        assert type(AutoModel.from_pretrained(tmp_path, is_decoder=True)) is BertModel
+
+
+def test_a_tokenizer_without_a_class_is_that_of_bert(tmp_path):
+    BertModel(BertConfig(**small().to_dict())).save_pretrained(tmp_path)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    expected = AutoTokenizer.from_pretrained(tmp_path)("One", "two")
+    assert expected["token_type_ids"] == [0, 0, 0, 1, 1]
+    with use_for_bert():
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(tokenizer) is BertTokenizer and dict(tokenizer("One", "two")) == dict(expected)
+
+
+def test_the_auto_class_of_text_encoders_loads_the_folder(tmp_path):
+    MyBertModel(small()).save_pretrained(tmp_path)
+    assert type(transformers.AutoModelForTextEncoding.from_pretrained(tmp_path)) is MyBertModel
 
 
 def test_an_encoder_decoder_of_transformers_takes_the_folder(tmp_path):
