@@ -21,6 +21,7 @@ from mybert.finetuning.tasks.base import Task
 from mybert.reports.metric_names import verdict
 from mybert.reports.write import add_report
 
+_EVALUATION = "evaluation: "  # prefix of the settings of `mybert evaluate`, which only its folders have
 _NOT_COMPARED = {"output", "output_dir", "overwrite", "resume", "logging_dir", "dry_run", "run_name", "command"}
 
 
@@ -130,19 +131,18 @@ def _curve(side: Side) -> list[dict[str, float]]:
 def _differing(one: Side, other: Side) -> dict[str, list[Any]]:
     """The settings, arguments of training and data that differ, as [first, second]."""
     first, second = (dict(_facts(side)) for side in (one, other))
-    return {
-        name: [first.get(name), second.get(name)]
-        for name in dict.fromkeys([*first, *second])
-        if first.get(name) != second.get(name)
-    }
+    both = first.keys() & second.keys()
+    names = [name for name in dict.fromkeys([*first, *second]) if name in both or not name.startswith(_EVALUATION)]
+    return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
 
 
 def _facts(side: Side) -> Iterator[tuple[str, Any]]:
     stage = side.training
+    evaluation = None if stage and side.manifest is stage.manifest else side.manifest.get("settings")
     for group, values in (
         ("", stage.results.get("settings") if stage else None),
         ("", stage.results.get("training_arguments") if stage else None),
-        ("evaluation: ", side.manifest.get("settings")),
+        (_EVALUATION, evaluation),
         ("version of ", (stage.manifest if stage else side.manifest).get("versions")),
     ):
         for name, value in values.items() if isinstance(values, Mapping) else ():

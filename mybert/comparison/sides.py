@@ -26,7 +26,6 @@ class Rows(NamedTuple):
     Attributes:
         predictions: as `mybert predict` writes them.
         references: the target of each row; None where a file has none.
-        errors: the error of each row, 0 if it is right; None if the file does not say.
         inputs: the columns of each row, without predictions.
         places: the number of each row in its file, from 1.
     """
@@ -34,7 +33,6 @@ class Rows(NamedTuple):
     source: str
     predictions: list[dict[str, Any]]
     references: list[Any] | None
-    errors: list[float] | None
     inputs: list[dict[str, Any]]
     places: list[int]
 
@@ -44,7 +42,7 @@ class Rows(NamedTuple):
         def taken(values: list | None) -> list | None:
             return None if values is None else [values[place] for place in order]
 
-        columns = (self.predictions, self.references, self.errors, self.inputs, self.places)
+        columns = (self.predictions, self.references, self.inputs, self.places)
         return Rows(self.source, *map(taken, columns))
 
 
@@ -137,14 +135,13 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     kind = file_format(path).kind
     if kind not in READERS:
         raise UserError(f"{path}: expected {', '.join(READERS)}, found {kind or 'no suffix'}")
-    predictions, references, errors, inputs, places = [], [], [], [], []
+    predictions, references, inputs, places = [], [], [], []
     for number, fields, problem, detail, unit in READERS[kind](str(path)):
         if problem:
             raise UserError(f"{path}, {unit} {number}: {problem}{f' ({detail})' if detail else ''}")
-        prediction, reference, error, given = _parts(fields, path, settings)
+        prediction, reference, given = _parts(fields, path, settings)
         predictions.append(prediction)
         references.append(reference)
-        errors.append(error)
         inputs.append(given)
         places.append(number)
     if not predictions:
@@ -153,18 +150,18 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
         if len(lacking) < len(places):
             raise UserError(f"{path}, row {lacking[0]}: no reference; every row needs one")
         references = None
-    return Rows(str(path), predictions, references, errors if None not in errors else None, inputs, places)
+    return Rows(str(path), predictions, references, inputs, places)
 
 
-def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[dict, Any, float | None, dict]:
-    """Prediction, reference, error and input of a record."""
+def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[dict, Any, dict]:
+    """Prediction, reference and input of a record."""
     given = fields.get("input")
     ours = isinstance(given, Mapping) and settings.column("prediction") is None
     if ours:  # a line of predictions.jsonl, or of the output of `mybert predict`
         prediction = {name: fields[name] for name in _OF_PREDICTION if name in fields}
         named = settings.column("reference")
         reference = fields.get("reference", given.get(named) if named else _first(given, _REFERENCES)[1])
-        return prediction, reference, fields.get("error"), dict(given)
+        return prediction, reference, dict(given)
     name, value = _named(fields, settings.column("prediction"), _PREDICTIONS, "prediction", path)
     rest = {column: x for column, x in fields.items() if column != name}
     of_reference = settings.column("reference")
@@ -173,7 +170,7 @@ def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tup
     known, reference = (of_reference, rest[of_reference]) if of_reference else _first(rest, _REFERENCES)
     rest.pop(known, None)
     kept = {column: x for column, x in rest.items() if column not in _PLACES and column not in ("score", "scores")}
-    return _prediction(value), reference, None, kept
+    return _prediction(value), reference, kept
 
 
 def _named(

@@ -109,7 +109,7 @@ def test_p_of_accuracy_is_that_of_the_exact_sign_test(truth):
 def rows_of(predicted, truth):
     inputs = [{"text": str(number)} for number in range(len(truth))]
     predictions = [{"label": label} for label in predicted]
-    return Rows("file", predictions, list(truth), None, inputs, list(range(1, len(truth) + 1)))
+    return Rows("file", predictions, list(truth), inputs, list(range(1, len(truth) + 1)))
 
 
 def test_equal_models_are_rarely_called_different(truth):
@@ -227,3 +227,27 @@ def test_the_report_names_the_better_run(files, tmp_path, capsys):
     assert "comparison.html" in printed
     page = (tmp_path / "c" / "comparison.html").read_text(encoding="utf-8")
     assert "Changed rows" in page and "approximate randomisation" in page
+
+
+def folder_of(path, stage, settings, **facts):
+    """An output folder of `mybert finetune` or `evaluate`, as far as a comparison reads it."""
+    part = path / ("test" if stage == "finetune" else ".")
+    part.mkdir(parents=True)
+    lines = [
+        {"label": "a", "scores": {"a": 0.9, "b": 0.1}, "reference": "a", "input": {"text": str(i)}} for i in range(30)
+    ]
+    (part / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = {"task": "text-classification", "settings": settings, "best": {}, "test": {"metrics": {}}, **facts}
+    (path / "results.json").write_text(json.dumps(results))
+    (path / "manifest.json").write_text(json.dumps({"stage": stage, "settings": settings}))
+    (path / "log.jsonl").touch()
+    return path
+
+
+def test_settings_that_differ_are_those_of_the_trainings(tmp_path):
+    one = folder_of(tmp_path / "one", "finetune", {"model": "m", "layers": 2, "output": "one"})
+    other = folder_of(tmp_path / "other", "finetune", {"model": "m", "layers": 4, "output": "other"})
+    scored = folder_of(tmp_path / "scored", "evaluate", {"model": str(other), "data": "d", "device": "cpu"})
+    for second in (other, scored):
+        found = read(compare([one, second], output=tmp_path / f"c-{second.name}", bootstrap=100).path)
+        assert found["comparisons"][0]["settings"] == {"layers": [2, 4]}
