@@ -3,13 +3,16 @@
 machine                 GPU, versions, the peak of the data sheet and the measured one
 base-128 … large-512    training steps beside transformers: throughput, MFU, memory, longest kernels (training_step.py)
 compiled                the same for whole models by torch.compile, base with 512 tokens
-backends                tests on CUDA; loss and gradients of every attention backend compared with eager in float32
+backends                tests on CUDA; loss, gradients and hidden states of every attention backend compared with
+                        transformers' BERT, eager in float32
 training                `mybert pretrain` in float32, bfloat16, float16, with FSDP, and with compiled layers
+ideas                   changes that may make training faster, beside transformers (gpu_ideas.py)
 inference               sentence vectors beside transformers and sentence-transformers (inference.py)
 """
 
 import argparse
 import contextlib
+import copy
 import importlib.metadata
 import itertools
 import json
@@ -32,7 +35,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available
 
-from modeling_mybert import NAMED_SIZES, MyBertForPreTraining, attention_mybert
+from modeling_mybert import NAMED_SIZES, attention_mybert
 from mybert.common.error_messages import cause
 from mybert.common.machine import hardware, usable_cores
 from mybert.training.speed import measure_peak
@@ -91,22 +94,24 @@ def installed_version(package: str) -> str:
 
 
 def backends(report: str) -> None:
-    """Tests on CUDA, then a model of several layers: its loss and its gradient, beside eager in float32."""
+    """Tests on CUDA, then a model of several layers beside transformers' BERT."""
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/model/test_backends.py", "-k", "cuda", "-rs"]
     status = call(tests).returncode
     row = "tiny:4:8:32" if DRY else "mini:32:16:512"
-    columns = ("backend", "autocast", "batch", "loss: difference", "gradient: distance / norm", "computed by")
+    columns = ("backend", "dtype", "batch", "loss", "gradient / norm", "evaluation / norm", "computed by")
     forkserver = multiprocessing.get_context("forkserver")
     forkserver.set_forkserver_preload(PRELOADED)
-    with saved_at_the_end(report, f"Backends, {row}", columns) as rows:
-        for backend in BACKENDS:
+    with saved_at_the_end(report, f"Distance from transformers' BERT, eager in float32, {row}", columns) as rows:
+        for backend in ("transformers eager", "transformers sdpa", *BACKENDS):
             # a process for each, since none can use the GPU after an invalid memory access
             with ProcessPoolExecutor(1, forkserver) as process:
-                for dtype, form in itertools.product(("float32", "bfloat16", "float16"), ("packed", "padded")):
+                for dtype, form in itertools.product(("float32", "bfloat16", "float16"), ("padded", "packed")):
+                    if " " in backend and form == "packed":
+                        continue
                     try:
                         found = process.submit(differences, row, backend, dtype, form).result()
                     except Exception as error:
-                        found = None, None, cause(error)[:100]
+                        found = None, None, None, cause(error)[:100]
                         status = 1
                     rows.append((backend, dtype, form, *found))
                     print(*rows[-1], flush=True)
@@ -114,35 +119,49 @@ def backends(report: str) -> None:
         sys.exit(status)
 
 
-def differences(row: str, backend: str, dtype: str, form: str) -> tuple[float, float, str]:
-    """Difference of the loss and distance of the gradient from eager in float32, and the backend that computed."""
+def differences(row: str, backend: str, dtype: str, form: str) -> tuple[float, float, float, str]:
+    """Distances from transformers' BERT, eager in float32, and the backend that computed.
+
+    Training without dropout, by autocast: difference of the loss, distance of the gradient. Evaluation, with weights
+    of `dtype`: distance of the last hidden states of real tokens. Both distances are shares of the norm.
+    """
     if not _expected:
-        (_, model), (padded, packed), _ = make(row, "python-docs")
-        _expected.append((model, {"packed": packed, "padded": padded}))
-        _expected.append(loss_and_gradient(model, packed, "eager", torch.float32))
-    (model, batches), (expected_loss, expected) = _expected
+        (theirs, ours), (padded, packed), _ = make(row, "python-docs")
+        theirs.set_attn_implementation("eager")
+        _expected.append((theirs, ours, {"packed": packed, "padded": padded}))
+        _expected.append((*loss_and_gradient(theirs, padded, torch.float32), hidden_states(theirs, padded)))
+    (theirs, ours, batches), (expected_loss, expected, expected_states) = _expected
+    library, _, name = backend.rpartition(" ")
+    model, batch = (theirs if library else ours), batches[form]
+    model.set_attn_implementation(name)
     with CaptureLogger(attention_mybert.logger) as captured:
         attention_mybert.logger.warning_once.cache_clear()
-        loss, gradient = loss_and_gradient(model, batches[form], backend, getattr(torch, dtype))
-    distance = float((gradient - expected).norm() / expected.norm())
-    return abs(loss - expected_loss), distance, "sdpa" if captured.out else backend
+        loss, gradient = loss_and_gradient(model, batch, getattr(torch, dtype))
+        states = hidden_states(copy.deepcopy(model).to(getattr(torch, dtype)), batch)
+    distances = [float((x - y).norm() / y.norm()) for x, y in ((gradient, expected), (states, expected_states))]
+    return abs(loss - expected_loss), *distances, "sdpa" if captured.out else name
 
 
-_expected = []  # in a process of one backend: the model with its batches, and the loss and gradient of eager
+_expected = []  # in a process of one backend: both models with the batches, and what transformers' BERT gives
 
 
-def loss_and_gradient(
-    model: MyBertForPreTraining, batch: dict, backend: str, dtype: torch.dtype
-) -> tuple[float, torch.Tensor]:
+def loss_and_gradient(model, batch: dict, dtype: torch.dtype) -> tuple[float, torch.Tensor]:
     model = model.to(DEVICE).train()
-    model.set_attn_implementation(backend)
     model.zero_grad()
     scale = 1024 if dtype == torch.float16 else 1  # or small gradients are lost
     with torch.autocast(torch.device(DEVICE).type, dtype, enabled=dtype != torch.float32):
         loss = model(**on_device(batch, DEVICE)).loss
     (loss * scale).backward()
-    gradient = torch.cat([p.grad.flatten().float() for p in model.parameters() if p.grad is not None]) / scale
-    return loss.item(), gradient
+    return loss.item(), torch.cat([p.grad.flatten().float() for _, p in sorted(model.named_parameters())]) / scale
+
+
+@torch.no_grad()
+def hidden_states(model, batch: dict) -> torch.Tensor:
+    """Last hidden states of the real tokens in float32, (T, H)."""
+    names = ("input_ids", "token_type_ids", "attention_mask", "position_ids", "cu_seq_lens_q", "max_length_q")
+    batch = on_device({name: batch[name] for name in names if name in batch}, DEVICE)
+    states = model.base_model.to(DEVICE).eval()(**batch).last_hidden_state.float()
+    return states[batch["attention_mask"].bool()] if "attention_mask" in batch else states.flatten(0, 1)
 
 
 def training(report: str) -> None:
@@ -246,6 +265,14 @@ def inference(report: str) -> None:
             call([*command, "--markdown", report], check=True)
 
 
+def ideas(report: str) -> None:
+    row = "tiny:4:16:16" if DRY else "base:128:512:512"
+    call(
+        [str(HERE / "gpu_ideas.py"), "--row", row, *(["--repeats", "1"] if DRY else []), "--markdown", report],
+        check=True,
+    )
+
+
 def call(arguments: list[str], check: bool = False) -> subprocess.CompletedProcess:
     """This Python with arguments; its output is shown. If this process is stopped, so is that one, and may save."""
     print("python", *arguments, flush=True)
@@ -268,6 +295,7 @@ PARTS = {
     "machine": machine,
     "backends": backends,
     "training": training,
+    "ideas": ideas,
     "inference": inference,
     **{
         f"{size}-{length}": (lambda report, size=size, length=length: steps(size, length, report))
