@@ -143,7 +143,8 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
     for name in ("validation", "test"):
         if name in data.splits:
             split, place = data.splits[name], folder.path / name
-            found = evaluate_rows(model, task, tokenizer, split.rows, settings.bootstrap, arguments.seed)
+            train = data.splits["train"].rows
+            found = evaluate_rows(model, task, tokenizer, split.rows, settings.bootstrap, arguments.seed, train=train)
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
             runs = _errors_of_runs(folder.path) if name == "validation" else ()

@@ -8,8 +8,11 @@ import seqeval.metrics
 from datasets import Dataset
 from sklearn import metrics
 from sklearn.dummy import DummyClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import RidgeClassifier
 
 from modeling_mybert import MyBertConfig
+from mybert.finetuning.evaluation.simple_models import bag_of_words, most_frequent_tags
 from mybert.finetuning.tasks.registry import task_class
 
 
@@ -81,3 +84,73 @@ def test_for_questions_it_is_no_answer():
     answers = [{"text": ["x"], "answer_start": [0]}, {"text": [], "answer_start": []}]
     found = scores("question-answering", {"question": ["x"] * 2, "context": ["x"] * 2, "answers": answers})
     assert found == {"exact_match": 0.5, "f1": 0.5}
+
+
+WORDS = np.array([f"word{number}" for number in range(40)])
+
+
+def drawn(seed: int, count: int = 300) -> tuple[list[str], np.ndarray]:
+    """Texts, and which of three topics each is about: a topic prefers a third of the words."""
+    generator = np.random.default_rng(seed)
+    topics = generator.integers(0, 3, count)
+    texts = [" ".join(generator.choice(WORDS[topic::3] if generator.random() < 0.7 else WORDS, 6)) for topic in topics]
+    return texts, topics
+
+
+def test_a_bag_of_words_is_ridge_regression_on_tf_idf():
+    (texts, topics), (others, _) = drawn(0), drawn(1, 50)
+    vectors = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2))
+    oracle = RidgeClassifier().fit(vectors.fit_transform(texts), topics)
+    found = bag_of_words([(text,) for text in texts], np.eye(3)[topics], [(text,) for text in others])
+    assert (found.argmax(1) == oracle.predict(vectors.transform(others))).mean() > 0.97
+    # its classifier learns -1 and 1
+    np.testing.assert_allclose(2 * found - 1, oracle.decision_function(vectors.transform(others)), atol=0.01)
+
+
+def test_a_bag_of_words_sees_whether_the_texts_of_a_pair_share_words():
+    def pairs(seed):
+        texts, _ = drawn(seed)
+        same = np.random.default_rng(seed).random(len(texts)) < 0.5
+        return [
+            (one, one if equal else texts[number - 1])
+            for number, (one, equal) in enumerate(zip(texts, same, strict=True))
+        ], same
+
+    (rows, same), (others, expected) = pairs(0), pairs(1)
+    found = bag_of_words(rows, same[:, None], others)[:, 0] > 0.5
+    assert (found == expected).mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    ("texts", "others"),
+    [
+        (["कूल है", "कुल है"] * 20, ["कूल", "कुल"]),  # two words that differ by a vowel sign
+        (["你好吗", "再见了"] * 20, ["好", "见"]),  # no spaces
+        (["a b", "b c"] * 20, ["a", "c"]),  # single letters
+    ],
+)
+def test_words_of_a_bag_of_words_in_other_scripts(texts, others):
+    found = bag_of_words([(text,) for text in texts], np.array([[0], [1]] * 20), [(text,) for text in others])
+    assert found[0] < 0.5 < found[1]
+
+
+def test_texts_without_words_get_the_mean():
+    assert bag_of_words([("...",), ("",)], np.array([[1, 0], [0, 0]]), [("x",)]).tolist() == [[0.5, 0]]
+
+
+def test_the_most_frequent_tag_of_each_word():
+    found = most_frequent_tags([["a", "b", "a"], ["a", "b"]], [["X", "Y", "X"], ["Y", "Y"]], [["b", "a", "new"], []])
+    assert found == [["Y", "X", "Y"], []]
+
+
+def test_simple_models_are_scored_for_every_kind_of_labels():
+    rows = {"text": ["a good one", "a bad one"] * 20}
+    for labels, metric, best in (
+        ([["good"], []], "f1_micro", 1),
+        (["yes", "no"], "accuracy", 1),
+        ([1.0, 2.5], "pearson", 1),
+    ):
+        data, kind = Dataset.from_dict(rows | {"label": labels * 20}), task_class("text-classification")
+        task = kind(kind.Options.of(), MyBertConfig(label_threshold=0.9)).fitted(data)
+        predicted = task.simple_predictions(data, data)
+        assert task.score(predicted, task.references(data))[metric] == pytest.approx(best, abs=0.01)

@@ -304,6 +304,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     [
         ("accuracy", 0.5, 0.5, [0.1, 0.9], "nothing learned: a constant prediction has accuracy 0.5, the model 0.5."),
         ("accuracy", 0.6, 0.5, [0.1, 0.9], ""),
+        ("accuracy", 0.58, 0.5, [0.1, 0.9], "bag of words, a simple model, has accuracy 0.59, the model 0.58."),
         (
             "mse",
             0.3,
@@ -316,7 +317,8 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     ],
 )
 def test_a_model_no_better_than_a_constant_answer_is_reported(capsys, metric, value, constant, references, expected):
-    found = SimpleNamespace(metrics={metric: value}, baselines={metric: constant}, references=references)
+    baselines = {"baselines": {metric: constant}, "simple": {"bag of words": {metric: 0.59}}}
+    found = SimpleNamespace(metrics={metric: value}, references=references, **baselines)
     print_if_nothing_learned(metric, found)
     printed = capsys.readouterr().out
     assert printed.startswith(expected) and bool(printed) == bool(expected)

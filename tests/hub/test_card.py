@@ -185,7 +185,8 @@ def test_a_fine_tuned_model_is_described_by_its_rows_and_results(checkpoint):
     score = {"metrics": {"accuracy": 0.75, "f1": 0.5}, "intervals_95": {"accuracy": [0.7, 0.8]}, "rows": 40}
     results = {
         "task": "text-classification",
-        "test": score | {"constant_baselines": {"accuracy": 0.55}},
+        "test": score
+        | {"constant_baselines": {"accuracy": 0.55}, "simple_baselines": {"bag of words": {"accuracy": 0.6}}},
         "best": {"learning_rate": 2e-5, "seed": 3},
         "data": {
             "train": {"rows": 100, "source": "/home/ann/train.csv"},
@@ -202,7 +203,9 @@ def test_a_fine_tuned_model_is_described_by_its_rows_and_results(checkpoint):
     assert result.task_type == "text-classification"
     assert (result.dataset_name, result.dataset_split) == ("ann/reviews", "test")
     for words in (
-        "| accuracy | 0.75 | 0.7 to 0.8 | 0.55 |",
+        "| metric | value | 95% interval | best constant prediction | bag of words |",
+        "| --- | ---: | --- | ---: | ---: |\n| accuracy |",
+        "| accuracy | 0.75 | 0.7 to 0.8 | 0.55 | 0.6 |",
         "train: 100 rows of a local source",
         "| seed | 3 |",
         "2e-05",

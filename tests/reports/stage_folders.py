@@ -69,6 +69,7 @@ EVALUATION = {
     "metrics": {"accuracy": 0.9, "f1_macro": 0.89},
     "intervals_95": {"accuracy": [0.87, 0.93]},
     "constant_baselines": {"accuracy": 0.5, "f1_macro": 0.33},
+    "simple_baselines": {"bag of words": {"accuracy": 0.8, "f1_macro": 0.79}},
     "labels": {
         name: {"true": 200, "predicted": 200, "right": 180, "precision": 0.9, "recall": 0.9, "f1": 0.9}
         for name in ("good", "bad")

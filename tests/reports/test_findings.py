@@ -89,6 +89,8 @@ FAULTS = [
     ("finetune", "learned", "red", part(metrics=CONSTANT, constant_baselines=CONSTANT | {"accuracy": 0.94})),
     ("finetune", "learned", "amber", part(metrics={"accuracy": 0.52}, intervals_95={"accuracy": [0.48, 0.56]})),
     ("finetune", "learned", "amber", part(metrics={"accuracy": 1.0}, constant_baselines={"accuracy": 1.0})),
+    ("finetune", "simple-model", "amber", part(simple_baselines={"bag of words": {"accuracy": 0.88}})),
+    ("finetune", "simple-model", "amber", part(simple_baselines={"bag of words": {"accuracy": 0.985}})),
     ("finetune", "rows", "red", part(rows=20)),
     ("finetune", "rows", "amber", part(rows=90)),
     ("finetune", "truncation", "amber", part(rows_cut=200)),

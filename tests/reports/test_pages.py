@@ -278,6 +278,20 @@ def test_the_accuracy_of_tags_is_no_share_of_rows(task, tmp_path):
     assert ("The model is right on 90.0% of 400" in text) == (task == "text-classification")
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "verdict"),
+    [
+        (0.8, "80.0%: the model is clearly better than both."),
+        (0.88, "88.0%: the difference from the better one may be chance."),
+        (0.985, "98.5%: the model is no better than the better one."),
+    ],
+)
+def test_the_summary_compares_the_model_with_a_bag_of_words(accuracy, verdict, tmp_path):
+    changes = {"results/validation/simple_baselines": {"bag of words": {"accuracy": accuracy, "f1_macro": 0.79}}}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes)))
+    assert f"50.0%; bag of words, a simple model, {verdict}" in text
+
+
 def test_the_error_of_several_labels_is_no_probability(tmp_path):
     several = {"accuracy": 0.9, "f1_micro": 0.9}
     for name, metrics in (("one", EVALUATION["metrics"]), ("several", several)):

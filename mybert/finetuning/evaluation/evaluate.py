@@ -95,8 +95,13 @@ def evaluate_rows(
     samples: int = 1000,
     seed: int = 42,
     max_tokens_per_batch: int | None = None,
+    train: Dataset | None = None,
 ) -> Evaluation:
-    """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`."""
+    """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`.
+
+    Args:
+        train: the rows that the model was trained on, for the scores of a simple model beside it.
+    """
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
     with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
@@ -110,10 +115,12 @@ def evaluate_rows(
         for row in np.argsort(-np.asarray(errors), kind="stable")[:_WORST].tolist()
         if errors[row] > 0
     }
+    simple = None if train is None else task.simple_predictions(train, rows)
     return Evaluation(
         task.score(predictions, references),
         intervals(task, predictions, references, samples, np.random.default_rng(seed)),
         task.baselines(references),
+        {task.simple_model: task.score(simple, references)} if simple else {},
         predictions,
         references,
         errors,
@@ -173,10 +180,11 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
     for name, value in found.metrics.items():
         low, high = found.intervals.get(name, (None, None))
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
-        rows.append((task.title(name), value, interval, found.baselines[name]))
+        others = [scores[name] for scores in (found.baselines, *found.simple.values())]
+        rows.append((task.title(name), value, interval, *others))
     cut = f", {found.cut:,} truncated to --max-length" if found.cut else ""
     print(f"{source}: {counted(len(found.predictions), 'row')}, {found.results()['rows_per_second']:,} rows/s{cut}")
-    print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction"))
+    print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction", *found.simple))
     if len(found.labels) > 1:
         rows = [(visible(name), *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
         more = len(found.labels) - len(rows)
@@ -185,13 +193,23 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
 
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
-    """Prints a warning if the model is not better than the best constant prediction, or nothing can be better."""
-    value, baseline = found.metrics[metric], found.baselines[metric]
+    """Prints a warning if a constant prediction or a simple model is as good, or nothing can be better."""
+
+    def is_better(value: float, other: float) -> bool:
+        return value < other if metric in LOWER_IS_BETTER else value > other
+
+    value, baseline, title = found.metrics[metric], found.baselines[metric], metric_title(metric)
     if all(reference == found.references[0] for reference in found.references):
         print("all validation rows have the same answer, so their scores do not show what the model has learned")
-    elif (value >= baseline) if metric in LOWER_IS_BETTER else (value <= baseline):
-        title = metric_title(metric)
+    elif not is_better(value, baseline):
         print(
             f"nothing learned: a constant prediction has {title} {baseline:.4g}, the model {value:.4g}. Try more "
             "rows or epochs, another --learning-rate, no --freeze, or more pretraining"
         )
+    else:
+        for name, scores in found.simple.items():
+            if not is_better(value, scores[metric]):
+                print(
+                    f"{name}, a simple model, has {title} {scores[metric]:.4g}, the model {value:.4g}. Try more rows "
+                    "or epochs, a larger --max-length if rows are truncated, or a better pretrained model"
+                )

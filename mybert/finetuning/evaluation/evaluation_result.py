@@ -13,6 +13,7 @@ class Evaluation(NamedTuple):
         metrics: scores on all rows.
         intervals: metric → bounds of its 95% interval (see `interval_95`); empty without bootstrap samples.
         baselines: metric → score of the best constant prediction.
+        simple: name of a simple model that learned from the training rows → its scores; empty without these rows.
         predictions, references, errors: one for each row; see `Task`.
         worst: the rows with the largest errors, largest first, and what `Task.describe_error` returns for each.
         labels: the scores of each label; empty for targets without labels.
@@ -25,6 +26,7 @@ class Evaluation(NamedTuple):
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float]]
     baselines: dict[str, float]
+    simple: dict[str, dict[str, float]]
     predictions: list[dict]
     references: list
     errors: list[float]
@@ -46,6 +48,7 @@ class Evaluation(NamedTuple):
             "metrics": self.metrics,
             "intervals_95": self.intervals,
             "constant_baselines": self.baselines,
+            "simple_baselines": self.simple,
             "labels": {name: scores._asdict() for name, scores in self.labels.items()},
             "rows": len(self.predictions),
             "rows_cut": self.cut,

@@ -312,6 +312,13 @@ class Task(ABC):
         scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
         return {name: (min if name in LOWER_IS_BETTER else max)(found[name] for found in scores) for name in scores[0]}
 
+    simple_model: ClassVar[str] = ""
+    """Name of the model of `simple_predictions`."""
+
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict] | None:
+        """What a simple model predicts for `rows` after learning from `train`; None: the task has none."""
+        return None
+
     @property
     @abstractmethod
     def main_metric(self) -> str:

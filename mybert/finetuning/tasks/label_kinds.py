@@ -58,6 +58,14 @@ class LabelKind(ABC):
     def predictions(self, logits: np.ndarray) -> list[dict]:
         """One for each row of logits (rows, num_labels)."""
 
+    def targets(self, labels: Sequence) -> np.ndarray:
+        """(rows, outputs) what a linear model learns: 0 and 1, or numbers."""
+        return np.array([self.model_label(label) for label in labels], dtype=float).reshape(len(labels), -1)
+
+    def from_linear(self, values: np.ndarray) -> list[dict]:
+        """Predictions from the outputs (rows, outputs) of a linear model of `targets`."""
+        return self.predictions(values)
+
     @abstractmethod
     def constants(self, references: Sequence) -> Iterable[dict]:
         """Constant predictions, as baselines."""
@@ -94,6 +102,9 @@ class SingleLabel(LabelKind):
 
     def model_label(self, label: Any) -> int:
         return self.ids[known_name(label, self.ids)]
+
+    def targets(self, labels: Sequence) -> np.ndarray:
+        return np.eye(len(self.ids))[[self.model_label(label) for label in labels]]
 
     def predictions(self, logits: np.ndarray) -> list[dict]:
         found = []
@@ -141,6 +152,10 @@ class MultiLabel(LabelKind):
         threshold = threshold if isinstance(threshold, float) else 0.5
         rows = [dict(zip(self.ids, row, strict=True)) for row in expit(logits).tolist()]
         return [{"labels": [name for name in self.ids if row[name] > threshold], "scores": row} for row in rows]
+
+    def from_linear(self, values: np.ndarray) -> list[dict]:
+        """The threshold of the configuration is that of the fine-tuned model."""
+        return [{"labels": [name for name, value in zip(self.ids, row, strict=True) if value > 0.5]} for row in values]
 
     def constants(self, references: Sequence) -> Iterable[dict]:
         """The most common set, all labels, and the most common labels together."""

@@ -37,6 +37,7 @@ from mybert.finetuning.data.labels import (
     plain,
     sort_labels,
 )
+from mybert.finetuning.evaluation.simple_models import bag_of_words
 from mybert.finetuning.tasks.base import CUT, ROW, Matrix, Problem, Task, encode_pairs, map_rows, text_problem
 from mybert.finetuning.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.finetuning.tasks.options import TextOptions
@@ -241,6 +242,15 @@ class TextClassification(Task):
 
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         return [[answer] * len(references) for answer in self.kind.constants(references)]
+
+    simple_model = "bag of words"
+
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict]:
+        texts, others = (
+            list(zip(*(split[name][:] for name in self.inputs if name in train.column_names), strict=True))
+            for split in (train, rows)
+        )
+        return self.kind.from_linear(bag_of_words(texts, self.kind.targets(train["label"][:]), others))
 
     @property
     def main_metric(self) -> str:

@@ -29,6 +29,7 @@ from mybert.finetuning.data.span_annotations import COLUMNS, VERDICT, words_and_
 from mybert.finetuning.data.tag_checks import read_sentences, tag_problems, tokens_message
 from mybert.finetuning.data.word_rules import learn_word_rules
 from mybert.finetuning.evaluation import entity_scores as entities
+from mybert.finetuning.evaluation.simple_models import most_frequent_tags
 from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
 from mybert.finetuning.tasks.base import ROW, Matrix, Problem, Task, map_rows
 from mybert.finetuning.tasks.options import TokenOptions
@@ -306,6 +307,12 @@ class TokenClassification(Task):
         """The most frequent tags. Of tags of entities, O has the best accuracy and another one the best F1."""
         counts = Counter(itertools.chain(*references)).most_common(1 if self._tag_set is None else _BASELINES)
         return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
+
+    simple_model = "most frequent tag of each word"
+
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict]:
+        known = train["tokens"][:], self.references(train), rows["tokens"][:]
+        return [{"tags": tags} for tags in most_frequent_tags(*known)]
 
     @property
     def main_metric(self) -> str:

@@ -71,7 +71,6 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         adaptation=adaptation_rows(data),
         merged=merged_models(data),
         results=results,
-        baselines=any(row[3] for _, rows in results for row in rows),
         positions=config.get("max_position_embeddings", 0),
         verification=verification,
         license=settings.license and in_markdown(settings.license),

@@ -209,28 +209,30 @@ def _masking_probability(settings: dict) -> float | str | None:
     return end if start in (None, end) else f"{start} at the first step, then linearly to {end}"
 
 
-def result_tables(data: CardData) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """Title and rows (metric, value, 95% interval, best constant prediction) of each evaluation."""
+def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, ...]]]]:
+    """Title, names of the baselines, and rows (metric, value, 95% interval, baselines) of each evaluation."""
     results = data.results
     tables = []
     if isinstance(results.get("metrics"), dict):
         intervals = {name: results.get(f"{name}_interval_95") for name in results["metrics"]}
-        rows = _rows(results["metrics"], intervals, results.get("constant_baselines") or {})
-        tables.append(("Held-out documents of the training text", rows))
+        table = _baselines_and_rows(results["metrics"], intervals, results)
+        tables.append(("Held-out documents of the training text", *table))
     for split in ("test", "validation"):
         if found := results.get(split):
-            rows = _rows(*(found.get(name) or {} for name in ("metrics", "intervals_95", "constant_baselines")))
+            table = _baselines_and_rows(*(found.get(name) or {} for name in ("metrics", "intervals_95")), found)
             count = f", {_counted(found['rows'], 'row')}" if "rows" in found else ""
-            tables.append((f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})", rows))
+            tables.append((f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})", *table))
     parent = ", measured before the vocabulary was trimmed" if data.of_parent else ""
-    return [(f"{title}{parent}", rows) for title, rows in tables if rows]
+    return [(f"{title}{parent}", names, rows) for title, names, rows in tables if rows]
 
 
-def _rows(metrics: dict, intervals: dict, baselines: dict) -> list[tuple[str, str, str, str]]:
+def _baselines_and_rows(metrics: dict, intervals: dict, results: dict) -> tuple[list[str], list[tuple[str, ...]]]:
+    baselines = {"best constant prediction": results.get("constant_baselines")}
+    baselines = {name: found for name, found in (baselines | (results.get("simple_baselines") or {})).items() if found}
     rows = []
     for name, value in metrics.items():
         low, high = intervals.get(name) or (None, None)
         interval = "" if low is None else f"{in_markdown(low)} to {in_markdown(high)}"
-        baseline = in_markdown(baselines[name]) if name in baselines else ""
-        rows.append((in_markdown(metric_title(name)), in_markdown(value), interval, baseline))
-    return rows
+        others = (in_markdown(found[name]) if name in found else "" for found in baselines.values())
+        rows.append((in_markdown(metric_title(name)), in_markdown(value), interval, *others))
+    return list(map(in_markdown, baselines)), rows

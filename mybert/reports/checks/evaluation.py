@@ -39,11 +39,36 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         yield judged("learned", grade, titles, evidence, remedy)
 
 
-def better_than_constant(found: Mapping[str, Any], metric: str) -> tuple[bool, bool]:
-    """Whether a score is better than that of the best constant prediction, and its whole interval is."""
-    named, value, constant = metric_of(metric), found["metrics"][metric], found["constant_baselines"][metric]
+def simple_model(files: StageFiles) -> Iterator[Finding]:
+    for part, found in files.parts.items():
+        metric = main_metric(files, found)
+        for name, scores in (found.get("simple_baselines") or {}).items():
+            if has_one_answer(found, metric) or found["metrics"].get(metric) is None or scores.get(metric) is None:
+                continue
+            named = metric_of(metric)
+            good, sure = better_than(found, metric, scores[metric])
+            evidence = f"{named.title}: {named.written(found['metrics'][metric])}; {name}, trained on the same rows, "
+            evidence += f"has {named.written(scores[metric])}."
+            bad = (
+                f"The model may be no better than a simple one ({name})"
+                if good
+                else f"A simple model ({name}) is as good"
+            )
+            titles = f"The model is better than a simple one ({name}){of_part(part)}", f"{bad}{of_part(part)}"
+            remedy = "Use the simple model, or more rows or epochs, a larger --max-length, a better pretrained model."
+            yield judged("simple-model", "green" if sure else "amber", titles, evidence, remedy)
+
+
+def better_than(found: Mapping[str, Any], metric: str, other: float) -> tuple[bool, bool]:
+    """Whether a score is better than another one, and its whole interval is."""
+    named, value = metric_of(metric), found["metrics"][metric]
     worst = (interval_of(found, metric) or (value, value))[1 if named.is_loss else 0]
-    return named.beats(value, constant), named.beats(worst, constant)
+    return named.beats(value, other), named.beats(worst, other)
+
+
+def better_than_constant(found: Mapping[str, Any], metric: str) -> tuple[bool, bool]:
+    """`better_than` the best constant prediction."""
+    return better_than(found, metric, found["constant_baselines"][metric])
 
 
 def has_one_answer(found: Mapping[str, Any], metric: str) -> bool:
@@ -149,4 +174,4 @@ def of_part(part: str) -> str:
     return f" ({part})" if part else ""
 
 
-CHECKS = (nothing_learned, tiny_validation_set, truncation, poor_calibration, rows_left_out, trained_on)
+CHECKS = (nothing_learned, simple_model, tiny_validation_set, truncation, poor_calibration, rows_left_out, trained_on)

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 
 from mybert.common.error_messages import visible
 from mybert.common.quantities import counted
-from mybert.reports.checks.evaluation import FEW_RED, better_than_constant, has_one_answer, main_metric
+from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
 from mybert.reports.figures import MUTED, SERIES, Line, figure, line_chart, short_percent
 from mybert.reports.metric_names import Metric, interval_of, metric_of, percent
@@ -57,6 +57,7 @@ def score_tiles(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[
     teacher = (files.results.get("teacher") or {}).get(part, {})
     notes += [f"its teacher {metric.written(teacher[name])}"] if name in teacher else []
     notes.append(f"best constant prediction {metric.written(found['constant_baselines'].get(name))}")
+    notes += [f"{model} {metric.written(scores.get(name))}" for model, scores in _simple(found).items()]
     where = f" ({part})" if part else ""
     return [Tile(f"{metric.title}{where}", metric.written(found["metrics"][name]), "; ".join(notes))]
 
@@ -78,8 +79,14 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
         return text
     if has_one_answer(found, name):
         return f"{text} All rows have the same answer, so that this does not show what the model has learned."
-    text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}: "
-    good, sure = better_than_constant(found, name)
+    text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}"
+    others = {model: scores[name] for model, scores in _simple(found).items() if scores.get(name) is not None}
+    text += "".join(f"; {model}, a simple model, {metric.written(value)}" for model, value in others.items()) + ": "
+    judged = [better_than(found, name, other) for other in (constant, *others.values())]
+    good, sure = (all(column) for column in zip(*judged, strict=True))
+    if others:
+        endings = "the model is clearly better than both.", "the difference from the better one may be chance."
+        return text + (endings[0] if sure else endings[1] if good else "the model is no better than the better one.")
     return text + (
         "the model is clearly better."
         if sure
@@ -87,6 +94,11 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
         if good
         else "the model is no better than that."
     )
+
+
+def _simple(found: Mapping[str, Any]) -> dict[str, dict]:
+    """Scores of simple models; older results have none."""
+    return found.get("simple_baselines") or {}
 
 
 def _rate(found: Mapping[str, Any]) -> str:
@@ -140,8 +152,11 @@ def _scores(found: Mapping[str, Any]) -> Table:
         interval = interval_of(found, name)
         shown = _interval(metric, value, interval, constant)
         between = metric.interval(*interval) if interval else "-"
-        rows.append((metric.title, _number(metric, value), between, _number(metric, constant), shown, metric.meaning))
-    columns = ["metric", "value", "95% interval", "best constant prediction", "on a scale from 0 to 1", "meaning"]
+        simple = [_number(metric, scores.get(name)) for scores in _simple(found).values()]
+        others = [_number(metric, constant), *simple]
+        rows.append((metric.title, _number(metric, value), between, *others, shown, metric.meaning))
+    columns = ["metric", "value", "95% interval", "best constant prediction", *_simple(found)]
+    columns += ["on a scale from 0 to 1", "meaning"]
     note = "The dot is the score and the band its interval. The line is the best constant prediction."
     return Table("All metrics", columns, rows, note)
 
