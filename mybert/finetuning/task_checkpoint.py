@@ -42,7 +42,10 @@ class Finetuned(NamedTuple):
 
 
 def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
-    """The task with the configuration of the checkpoint to start from, without its labels and problem type."""
+    """The task with the configuration of the checkpoint to start from, without its labels and problem type.
+
+    The tokenizer has the length of `--max-length`, or else the one that the checkpoint was trained on.
+    """
     config, tokenizer = _load(settings.model)
     config.problem_type = None
     for name in ("label_threshold", "tag_scheme", "word_rules"):  # of the labels and rows of an earlier fine-tuning
@@ -60,7 +63,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
             "fine-tuning with --max-length %d trains them on these rows only",
             *(settings.model, trained, length),
         )
-    tokenizer.model_max_length = length  # pipelines truncate where `mybert predict` does
+    tokenizer.model_max_length = settings.max_length or trained  # pipelines truncate where `mybert predict` does
     return task.with_config(finetuned={"task": task.name, **asdict(task.options)}), tokenizer
 
 

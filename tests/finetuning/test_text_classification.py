@@ -21,9 +21,10 @@ from transformers import (
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert import cli
 from mybert.common.errors import UserError
+from mybert.finetuning.data.run_data import load_data
 from mybert.finetuning.evaluation.inference import logits_of, predict_rows
-from mybert.finetuning.settings import PredictSettings
-from mybert.finetuning.task_checkpoint import load_finetuned
+from mybert.finetuning.settings import FinetuneSettings, PredictSettings
+from mybert.finetuning.task_checkpoint import load_finetuned, new_task
 from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
@@ -302,3 +303,36 @@ def test_numbers_that_float32_does_not_have_are_refused(finetune, write_rows, ca
     rows = [{"text": "good film", "label": 2.5}, {"text": "bad film", "label": 1e39}]
     assert finetune("text-classification", "--train", write_rows("train.jsonl", rows)) == 2
     assert "line 2: the label 1e+39 is too large for float32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lengths", "limit", "expected"),
+    [
+        ([20] * 99 + [300], 512, 128),  # 1% are longer
+        ([20] * 90 + [203] * 10, 512, 208),
+        ([20] * 90 + [203] * 10, 160, 160),
+        ([20] * 90 + [203] * 10, 64, 64),
+        ([300] * 100, 512, 304),
+    ],
+)
+def test_the_default_length_truncates_at_most_one_row_in_a_hundred(
+    tiny_checkpoint, write_rows, tmp_path, lengths, limit, expected
+):
+    model = tmp_path / "model"
+    config = MyBertConfig.from_pretrained(tiny_checkpoint, max_position_embeddings=512)
+    MyBertForSequenceClassification(config).save_pretrained(model)
+    MyBertTokenizer.from_pretrained(tiny_checkpoint, model_max_length=limit).save_pretrained(model)
+    rows = [{"text": "a " * (length - 2), "label": number % 2} for number, length in enumerate(lengths)]
+    settings = FinetuneSettings(
+        task="text-classification",
+        model=str(model),
+        train=str(write_rows("train.jsonl", rows)),
+        output="out",
+        validation_share=0,
+    )
+    task, tokenizer = new_task(settings)
+    task, data = load_data(settings, task, tokenizer, verbose=False)
+    found = sum(len(ids) > expected for ids in task.token_ids(data.splits["train"].rows, tokenizer))
+    assert task.options.max_length == task.config.finetuned["max_length"] == tokenizer.model_max_length == expected
+    assert expected == limit or found <= 0.01 * len(rows)
+    assert max(len(ids) for ids in data.train_features["input_ids"][:]) == min(expected, max(lengths))

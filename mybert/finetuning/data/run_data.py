@@ -10,10 +10,11 @@ from datasets import Dataset, concatenate_datasets
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
+from mybert.common.sequence_length import trained_tokens
 from mybert.finetuning.data.dataset_loading import Split, read_split, read_splits
 from mybert.finetuning.data.held_out import held_out_rows
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
-from mybert.finetuning.data.summary import overview, print_overview
+from mybert.finetuning.data.summary import overview, print_overview, with_max_length
 from mybert.finetuning.data.validation import duplicate_rows, usable_rows
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
@@ -60,12 +61,18 @@ def load_data(
     task = task.with_label_reading([train, *given.values()])
     left_out: list[str] = []
     train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors, report=left_out.append)
-    task = task.fitted(train.rows)
+    task, length = task.fitted(train.rows), []
+    if settings.max_length is None:
+        limit = trained_tokens(task.config, tokenizer)
+        task, length = with_max_length(task, tokenizer, train.rows, limit, settings.model)
+    tokenizer.model_max_length = task.options.max_length
+    finetuned = {**task.config.finetuned, "max_length": task.options.max_length}
+    task = task.with_config(finetuned=finetuned)
     teacher = load_teacher(settings, task, tokenizer) if settings.teacher else None
     if teacher:
         task = with_labels_of(teacher.task, task, settings.teacher)
     renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
-    lines = [task.summary(train.rows), *renamed, *left_out]
+    lines = [task.summary(train.rows), *length, *renamed, *left_out]
     splits = {"train": train}
     if settings.share_held_out:
         splits, line = _hold_out(settings, train, task, seed)

@@ -1,8 +1,10 @@
 """Statistics of the data before training: labels, lengths, truncated rows, unknown tokens."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from mybert.common.error_messages import visible
@@ -11,6 +13,41 @@ from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.tasks.base import Task
 
 _LABELS_SHOWN = 20
+
+
+_KEPT = 99  # percent of the rows that are read whole by default
+
+
+def with_max_length(
+    task: Task, tokenizer: PreTrainedTokenizerBase, rows: Dataset, limit: int, name: str
+) -> tuple[Task, list[str]]:
+    """The task with a `max_length` that truncates at most 1% of the rows, if the model `name` was trained on as many.
+
+    Args:
+        task: with the default, which is kept for shorter rows and for tasks that split long rows into windows.
+        limit: the length that the model was trained on.
+
+    Returns:
+        The task, and a line that says what was chosen, why, and what it costs.
+    """
+    if not task.truncates:
+        return task, []
+    lengths, default = np.array([len(ids) for ids in task.token_ids(rows, tokenizer)]), task.options.max_length
+    needed = int(np.percentile(lengths, _KEPT, method="inverted_cdf"))
+    if needed <= default:
+        return task, []
+    length = max(default, min(limit, -(-needed // 8) * 8))
+    line = f"using --max-length {length}: {_KEPT}% of the training rows have at most {needed:,} tokens"
+    if length < needed:
+        line = (
+            f"using --max-length {length}, the length that {name} was trained on: "
+            f"{(lengths > length).mean():.1%} of the training rows are longer and are truncated"
+        )
+    if length > default:
+        cost = np.minimum(lengths, length).sum() / np.minimum(lengths, default).sum()
+        cut = f"{(lengths > default).mean():.1%}"
+        line += f"; --max-length {default} truncates {cut} of them and reads {cost:.1f} times fewer tokens"
+    return replace(task, options=replace(task.options, max_length=length)), [line]
 
 
 def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedTokenizerBase) -> dict[str, dict]:

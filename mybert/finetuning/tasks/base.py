@@ -312,6 +312,11 @@ class Task(ABC):
         scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
         return {name: (min if name in LOWER_IS_BETTER else max)(found[name] for found in scores) for name in scores[0]}
 
+    @property
+    def truncates(self) -> bool:
+        """Whether rows of more than `max_length` tokens are truncated, not split into windows."""
+        return False
+
     simple_model: ClassVar[str] = ""
     """Name of the model of `simple_predictions`."""
 

@@ -224,6 +224,10 @@ class MultipleChoice(Task):
         columns = _columns(rows)
         return [choice_of(*row, self.options.choice_labels) for row in zip(*columns, strict=True)]
 
+    @property
+    def truncates(self) -> bool:
+        return True
+
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]
 

@@ -31,8 +31,9 @@ class TaskOptions:
     )
     max_length: int | None = setting(
         None,
-        "Tokens per sequence, special tokens included (default: 128, or 384 for question-answering; at most the "
-        "length that the checkpoint was trained on).",
+        "Tokens per sequence, special tokens included (default: 128, or 384 for question-answering; where longer rows "
+        "are truncated, as many as 99% of the training rows have; at most the length that the checkpoint was trained "
+        "on).",
         least=8,
     )
 

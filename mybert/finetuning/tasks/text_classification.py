@@ -243,6 +243,10 @@ class TextClassification(Task):
     def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
         return [[answer] * len(references) for answer in self.kind.constants(references)]
 
+    @property
+    def truncates(self) -> bool:
+        return self.options.long_texts == "truncate"
+
     simple_model = "bag of words"
 
     def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict]:
