@@ -32,6 +32,26 @@ _OLD_KEYS = {
 }
 _SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")  # the first one is read
 _PROMPTS = "config_sentence_transformers.json"
+_PLAIN = {  # what an encoder of texts has
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+_ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
+_SAME_VECTORS = (  # settings and arguments that say how a model is loaded or batched
+    *(
+        "unpad_inputs",
+        "trust_remote_code",
+        "revision",
+        "token",
+        "cache_dir",
+        "local_files_only",
+        "dtype",
+        "torch_dtype",
+    ),
+    *("attn_implementation", "add_pooling_layer", "use_safetensors", "low_cpu_mem_usage", "device_map", "use_cache"),
+    *("use_fast", "padding_side"),
+)
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
@@ -158,17 +178,24 @@ _REMEDY = "encode with sentence-transformers, or choose a pooling of the encoder
 
 
 def _kind(entry: dict[str, str]) -> str:
-    return entry["type"].rsplit(".", 1)[-1]
+    """The class of a module of sentence-transformers; the whole name of another one, which may do anything."""
+    package, _, name = entry["type"].rpartition(".")
+    return name if package.split(".")[0] == "sentence_transformers" else entry["type"]
 
 
 def _read_encoder_settings(found: SentenceModules) -> None:
     files = [found.encoder / f"sentence_{name}_config.json" for name in _SETTINGS]
     file = next((file for file in files if file.is_file()), None)
     settings = {} if file is None else read_json_object(file, "copy it again")
-    length = settings.get("max_seq_length")
+    length = settings.pop("max_seq_length", None)
     if length is not None and (type(length) is not int or length < 3):
         raise UserError(f"{file}: max_seq_length is {length!r}, expected a whole number of at least 3")
-    found.max_length, found.lower_case = length, bool(settings.get("do_lower_case"))
+    found.max_length, found.lower_case = length, bool(settings.pop("do_lower_case", False))
+    for name, value in settings.items():
+        if name in _ARGUMENTS and isinstance(value, dict):
+            value = {key: one for key, one in value.items() if key not in _SAME_VECTORS}
+        if name not in _SAME_VECTORS and value and value != _PLAIN.get(name):
+            raise UserError(f"{file}: {name} {short(value, 60)} is not supported here; {_REMEDY}")
 
 
 def _read_prompts(found: SentenceModules, file: Path) -> None:
@@ -190,23 +217,38 @@ def _read_pooling(found: SentenceModules, file: Path) -> None:
     if modes is None:  # one key for each mode in older folders
         modes = [mode for mode, key in _OLD_KEYS.items() if settings.get(f"pooling_mode_{key}")] or ["mean"]
     modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or not set(map(str, modes)) <= {*POOLING_MODES}:
+    if not isinstance(modes, list) or not modes or not set(map(str, modes)) <= {*POOLING_MODES}:
         raise UserError(f"{file}: pooling_mode is {modes!r}, expected some of {', '.join(POOLING_MODES)}; {_REMEDY}")
     found.poolings, found.pools_prompt = tuple(modes), settings.get("include_prompt", True) is not False
 
 
+class _Dense(nn.Module):
+    """A linear layer, an activation, and perhaps a residual connection; parameters are named as in the folder."""
+
+    def __init__(self, sizes: tuple[int, int], bias: bool, activation: nn.Module, residual: bool):
+        super().__init__()
+        self.linear, self.activation_function = nn.Linear(*sizes, bias=bias), activation
+        same = nn.Identity() if sizes[0] == sizes[1] else nn.Linear(*sizes, bias=False)
+        self.residual = same if residual else None
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        output = self.activation_function(self.linear(pooled))
+        return output if self.residual is None else output + self.residual(pooled)
+
+
 def _read_dense(folder: Path) -> nn.Module:
     settings = read_json_object(folder / "config.json", "copy it again")
-    if settings.get("use_residual") or settings.get("module_input_name", "sentence_embedding") != "sentence_embedding":
-        raise UserError(f"{folder / 'config.json'}: this form of Dense is not supported here; {_REMEDY}")
+    for name in ("module_input_name", "module_output_name"):
+        if settings.get(name) not in (None, "sentence_embedding"):
+            raise UserError(f"{folder / 'config.json'}: {name} {settings[name]!r} is not supported here; {_REMEDY}")
     sizes = settings.get("in_features"), settings.get("out_features")
     if not all(type(size) is int and size > 0 for size in sizes):
         raise UserError(f"{folder / 'config.json'}: in_features and out_features are {sizes}, expected whole numbers")
-    state = _weights(folder, "linear.")
-    _check_size(folder, "in_features and out_features", sizes, state["weight"].shape[::-1])
-    linear = nn.Linear(*sizes, bias=settings.get("bias", True) is not False)
+    state = _weights(folder, "linear.weight")
+    _check_size(folder, "in_features and out_features", sizes, state["linear.weight"].shape[::-1])
     activation = _activation(settings.get("activation_function", "torch.nn.modules.activation.Tanh"), folder)
-    return nn.Sequential(_with_weights(linear, folder, state), activation).eval()
+    bias, residual = settings.get("bias", True) is not False, bool(settings.get("use_residual"))
+    return _with_weights(_Dense(sizes, bias, activation, residual), folder, state)
 
 
 def _activation(name: Any, folder: Path) -> nn.Module:
@@ -222,9 +264,11 @@ def _activation(name: Any, folder: Path) -> nn.Module:
 
 def _read_layer_norm(folder: Path) -> nn.Module:
     settings = read_json_object(folder / "config.json", "copy it again")
-    state = _weights(folder, "norm.")
-    _check_size(folder, "dimension", (settings.get("dimension", 0),), state["weight"].shape)
-    return _with_weights(nn.LayerNorm(len(state["weight"])), folder, state).eval()
+    state = _weights(folder, "norm.weight")
+    _check_size(folder, "dimension", (settings.get("dimension", 0),), state["norm.weight"].shape)
+    norm = nn.Sequential()
+    norm.add_module("norm", nn.LayerNorm(len(state["norm.weight"])))
+    return _with_weights(norm, folder, state)
 
 
 _READERS = {"Dense": _read_dense, "LayerNorm": _read_layer_norm}
@@ -239,15 +283,15 @@ def _check_size(folder: Path, fields: str, found: tuple, stored: tuple[int, ...]
         )
 
 
-def _weights(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """The weights of `folder`, by their names after `prefix`."""
+def _weights(folder: Path, needed: str) -> dict[str, Tensor]:
+    """The weights of `folder` by name, at least `needed`."""
     try:
         if (folder / "model.safetensors").is_file():
             state = load_file(folder / "model.safetensors")
         else:
             state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        found = {key.removeprefix(prefix): value.float() for key, value in state.items()}
-        found["weight"]
+        found = {key: value.float() for key, value in state.items()}
+        found[needed]
         return found
     except Exception as error:  # safetensors and torch raise many kinds
         raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
@@ -258,4 +302,4 @@ def _with_weights(module: nn.Module, folder: Path, state: dict[str, Tensor]) -> 
         module.load_state_dict(state)
     except Exception as error:
         raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
-    return module
+    return module.eval()

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from mybert.common.keywords import EmbedderKeywords
 
 _NO_ROW = -1
-_MOST = 1 << 30
 
 
 class Words(NamedTuple):
@@ -84,6 +83,7 @@ class Embedder:
         modules: what follows the encoder; None: nothing does.
         width: the length of the vector of a text; that of a word has `H`.
         max_length: maximum tokens of a text or window, special tokens included.
+        keeps_end: whether truncation removes the start of a text.
         tokens: number of tokens read by the model so far, special tokens included.
         truncated: number of texts truncated so far.
 
@@ -111,10 +111,13 @@ class Embedder:
             normalizer = [self.backend.normalizer] if self.backend.normalizer else []
             self.backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
+        self.keeps_end = tokenizer.truncation_side == "left"
         self._cls, self._sep = (np.array([token]) for token in self.special_ids)
         self.width = config.hidden_size if self.modules is None else self._width(self.modules)
         own = self.modules.max_length if self.modules else None
-        self.max_length = self.settings.max_length or min(own or _MOST, trained_tokens(config, tokenizer))
+        self.max_length = self.settings.max_length or (
+            min(own, config.max_position_embeddings) if own else trained_tokens(config, tokenizer)
+        )
         self.long_texts = self.settings.long_texts or ("refuse" if self.modules is None else "truncate")
         self.default_prompt = self.prompt()
         room = self.max_length - 2
@@ -131,6 +134,11 @@ class Embedder:
             return modules.apply(torch.zeros(1, pooled)).shape[1]
         except RuntimeError as error:
             raise UserError(f"the modules of {self.settings.model} do not fit each other ({cause(error)})") from error
+
+    def check_modules(self) -> None:
+        """Raises the error that says which module of the checkpoint is not supported."""
+        if self._refusal is not None:
+            raise self._refusal
 
     def prompt(self, name: str | None = None) -> str:
         """The text that is put before each text.
@@ -193,8 +201,8 @@ class Embedder:
         """As `texts`, for the token ids that `encode` gives for these texts and this prompt."""
         if pooling not in (None, "pooler", *POOLING_MODES):
             raise UserError(f"pooling: expected {', '.join(POOLING_MODES)} or pooler, found {pooling!r}")
-        if pooling is None and self._refusal is not None:
-            raise self._refusal
+        if pooling is None:
+            self.check_modules()
         modules = SentenceModules(Path(), poolings=(pooling or "mean",))
         if pooling is None and self.modules is not None:
             modules = self.modules
@@ -204,17 +212,22 @@ class Embedder:
             raise UserError("layers have no effect on the output of the pooler; leave them out")
         unpooled = 0
         if not modules.pools_prompt and (prompt := self.default_prompt if prompt is None else prompt):
-            unpooled = 1 + len(self.encode([prompt], "")[0])
+            unpooled = min(1 + len(self.encode([prompt], "")[0]), self.max_length - 1)
         parts, room = [], self.max_length - 2
         if self.long_texts == "truncate":
             self.truncated += sum(len(of_text) > room for of_text in ids)
-            ids = [of_text[:room] for of_text in ids]
+            ids = [self.cut(of_text) for of_text in ids]
         for mode in modules.poolings:
             sequences = list(chain.from_iterable(self._rows(*text, mode, unpooled) for text in enumerate(ids)))
             parts.append(self._pool(sequences, len(ids), mode, None if parts else progress))
         with torch.inference_mode():
             pooled = torch.cat(parts, dim=1)
             return self._finished(modules.apply(pooled.cpu() if modules.layers else pooled))
+
+    def cut(self, ids: np.ndarray) -> np.ndarray:
+        """The token ids of a text, truncated on the side that the tokenizer says."""
+        room = self.max_length - 2
+        return ids[max(len(ids) - room, 0) :] if self.keeps_end else ids[:room]
 
     def _rows(self, text: int, ids: np.ndarray, mode: str, unpooled: int) -> list[_Sequence]:
         """The windows of a text, whose rows name the tokens that are pooled.

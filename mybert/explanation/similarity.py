@@ -73,6 +73,11 @@ class SimilarityPredictor(Predictor):
 
     def _load(self, settings: PredictSettings) -> Finetuned:
         self.embedder = embedder = Embedder(settings.model, device=settings.device, dtype=settings.dtype)
+        embedder.check_modules()
+        if embedder.modules and (embedder.default_prompt or embedder.modules.lower_case):
+            raise UserError(
+                f"{settings.model} changes texts first (prompt, do_lower_case); similarities cannot show that"
+            )
         options = TextOptions.of(vars(settings), {"max_length": embedder.max_length})
         check_max_length(options.max_length, embedder.model.config, settings.model)
         task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))

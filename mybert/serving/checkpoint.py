@@ -75,6 +75,8 @@ class ServedCheckpoint:
         settings = self.settings
         long_texts = "window" if settings.long_texts == "window" else "refuse"
         self.embedder = embedder = Embedder(EncodingSettings(settings.model, long_texts=long_texts, **self._chosen))
+        if settings.pooling is None:
+            embedder.check_modules()
         if settings.pooling == "pooler" and embedder.model.pooler is None:
             raise UserError(f"{settings.model} has no trained pooler; use --pooling mean or cls")
         self.max_length = embedder.max_length
@@ -93,10 +95,10 @@ class ServedCheckpoint:
     def token_ids(self, texts: Sequence[str | list[int]]) -> list[np.ndarray]:
         """Token ids without special tokens; token arrays lose [CLS] and [SEP] at their ends.
 
-        Without windows, the end of a text far longer than `max_length` is not tokenised.
+        Without windows, the end of a text far longer than `max_length` is not tokenised if truncation removes it.
         """
         whole = [text for text in texts if isinstance(text, str)]
-        if self.settings.long_texts == "window":
+        if self.settings.long_texts == "window" or self.embedder.keeps_end:
             encoded = self.embedder.encode(whole)
         else:
             encoded = self.embedder.encode([text[: CHARACTERS_PER_TOKEN * self.max_length] for text in whole])

@@ -70,7 +70,7 @@ def _embedding_work(served: ServedCheckpoint, ids: list[np.ndarray], answer: Cal
 def _token_ids(served: ServedCheckpoint, items: list, truncate: bool) -> list[np.ndarray]:
     ids, room = served.token_ids(items), served.max_length - 2
     if truncate or served.settings.long_texts == "truncate":
-        return [one[:room] for one in ids]
+        return [served.embedder.cut(one) for one in ids]
     if served.settings.long_texts == "refuse":
         for number, one in enumerate(ids):
             if len(one) > room:

@@ -19,6 +19,7 @@ from mybert.common.sentence_modules import read_sentence_modules
 from mybert.common.settings import POOLING_MODES
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.vector_files import read_vectors
+from mybert.explanation.explainer import Explainer
 from mybert.inference.cpu.int8 import int8_obstacle
 from mybert.release.convert.export import export
 from mybert.release.settings import ExportSettings
@@ -95,6 +96,73 @@ def test_length_case_and_dimensions_follow_the_folder(encoder):
     embedder = Embedder(str(folder), device="cpu")
     embedder.texts(TEXTS)
     assert (embedder.max_length, embedder.truncated, embedder.width) == (16, 1, 12)
+
+
+@pytest.mark.parametrize("own", [16, 64])
+def test_the_length_of_the_encoder_replaces_that_of_the_tokenizer_and_the_end_is_kept_if_it_says_so(encoder, own):
+    folder = encoder(Pooling(32), length=40)
+    change_json(folder / "sentence_bert_config.json", max_seq_length=own)
+    change_json(folder / "tokenizer_config.json", truncation_side="left")
+    texts = [" ".join(f"tree {number}" for number in range(50)), *TEXTS]
+    embedder = Embedder(str(folder), device="cpu")
+    assert np.abs(embedder.texts(texts) - reference(folder, texts)).max() < 1e-5
+    served = ServedCheckpoint(ServeSettings(model=str(folder), device="cpu"))
+    cut = [embedder.cut(ids) for ids in served.token_ids(texts)]
+    assert np.abs(np.stack(served.compute(cut, lambda _: None)) - reference(folder, texts)).max() < 1e-5
+
+
+@pytest.mark.parametrize("mode", POOLING_MODES)
+def test_of_a_prompt_that_fills_the_length_the_last_token_is_pooled(encoder, mode):
+    pooling = Pooling(32, mode, include_prompt=False)
+    folder = encoder(pooling, length=8, prompts={"long": "represent the text " * 4}, default_prompt_name="long")
+    assert difference(folder) < 1e-5
+
+
+def test_dense_layers_with_a_residual_or_a_trained_activation_are_computed(encoder):
+    activation = torch.nn.PReLU(init=0.7)
+    dense = Dense(32, 32, use_residual=True), Dense(32, 8, use_residual=True, activation_function=activation)
+    assert difference(encoder(Pooling(32, "max"), *dense)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs"),
+        ("sentence_bert_config.json", {"tokenizer_args": {"do_lower_case": False}}, "tokenizer_args"),
+        ("sentence_bert_config.json", {"config_kwargs": {"num_hidden_layers": 1}}, "config_kwargs"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task 'fill-mask'"),
+        ("2_Dense/config.json", {"module_output_name": "other"}, "module_output_name 'other'"),
+        ("1_Pooling/config.json", {"pooling_mode": []}, "pooling_mode is"),
+    ],
+)
+def test_a_setting_that_changes_vectors_in_another_way_is_refused_by_name(encoder, file, change, message):
+    folder = encoder(Pooling(32), Dense(32, 8))
+    change_json(folder / "sentence_bert_config.json", model_args={"trust_remote_code": True}, unpad_inputs=False)
+    assert difference(folder) < 1e-5
+    change_json(folder / file, **change)
+    with pytest.raises(UserError, match=message):
+        Embedder(str(folder), device="cpu").texts(TEXTS)
+
+
+def test_a_module_of_another_package_is_not_read_as_one_of_sentence_transformers(encoder):
+    folder = encoder(Pooling(32))
+    entries = json.loads((folder / "modules.json").read_text())
+    entries[1]["type"] = "custom.Pooling"
+    (folder / "modules.json").write_text(json.dumps(entries))
+    for use in (
+        lambda: Embedder(str(folder), device="cpu").texts(TEXTS),
+        lambda: ServedCheckpoint(ServeSettings(model=str(folder), device="cpu")),
+        lambda: Explainer(str(folder), device="cpu"),
+    ):
+        with pytest.raises(UserError, match=r"custom\.Pooling is not supported here"):
+            use()
+    assert ServedCheckpoint(ServeSettings(model=str(folder), device="cpu", pooling="cls"))
+
+
+def test_similarities_are_not_explained_if_the_texts_are_changed_first(encoder):
+    folder = encoder(Pooling(32), prompts={"query": "find: "}, default_prompt_name="query")
+    with pytest.raises(UserError, match="changes texts first"):
+        Explainer(str(folder), device="cpu")
 
 
 @pytest.mark.parametrize("pools_prompt", [True, False])
