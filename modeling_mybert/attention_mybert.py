@@ -38,14 +38,8 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
-    """The reference: softmax(query · keyᵀ · scaling) · value.
-
-    Args:
-        query, key, value: (N, A, L, D).
-        attention_mask: broadcastable to (N, A, L, L); bool (True: attend) or additive.
-
-    Returns:
-        The mixed values (N, L, A, D), and the probabilities (N, A, L, L) after dropout.
+    """The reference, softmax(query · keyᵀ · scaling) · value: (N, A, L, D) three times, and a mask broadcastable to
+    (N, A, L, L), bool (True: attend) or additive → (N, L, A, D), and the probabilities (N, A, L, L) after dropout.
     """
     q, k = query.flatten(0, 1), key.flatten(0, 1)
     if attention_mask is None:
@@ -69,12 +63,7 @@ def works_on_tokens(backend: str) -> bool:
 
 
 def resolve_backend(backend: str, query: Tensor, layout: Layout, dropout: float) -> str:
-    """`backend`, or sdpa if it does not support this batch; the first time, a warning gives the reason.
-
-    Args:
-        query: (…, D); only its dtype, device and D are used.
-        dropout: dropout probability of the attention probabilities.
-    """
+    """`backend`, or sdpa if it does not support this batch, (…, D) queries or dropout; a warning gives the reason."""
     if not works_on_tokens(backend):
         return backend
     if query.device.type == "cpu":

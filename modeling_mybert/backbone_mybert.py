@@ -32,8 +32,8 @@ class MyBertPooler(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, first_tokens: Tensor) -> Tensor:
-        """(N, H) → (N, H)."""
-        return torch.tanh(self.dense(first_tokens))
+        """(N, H), or (N, S, H) whose first column is read, → (N, H)."""
+        return torch.tanh(self.dense(first_tokens[:, 0] if first_tokens.dim() == 3 else first_tokens))
 
 
 class MyBertPreTrainedModel(PreTrainedModel):
@@ -75,10 +75,7 @@ class MyBertModel(MyBertPreTrainedModel):
     def __init__(self, config: MyBertConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         if config.is_decoder:
-            logger.warning_once(
-                "is_decoder is set, but MyBertModel attends in both directions; load a causal model with "
-                "transformers' BertLMHeadModel"
-            )
+            logger.warning_once("is_decoder is set, but MyBertModel attends in both directions; load BertLMHeadModel")
         self.embeddings = MyBertEmbeddings(config)
         self.encoder = MyBertEncoder(config)
         if config.int8_outliers is not None:
@@ -106,8 +103,8 @@ class MyBertModel(MyBertPreTrainedModel):
             input_ids: (B, S) padded on either side, or (1, T) packed.
             attention_mask: (B, S), nonzero for real tokens; None: all are real. Not for packed batches.
             token_type_ids: like `input_ids`; None: segment 0.
-            position_ids: like `input_ids`, or (1, S); None: the column in a padded batch, and counted from 0 in each
-                sequence of a packed one.
+            position_ids: like `input_ids`, (1, S) or (S,); None: the column in a padded batch, and counted from 0 in
+                each sequence of a packed one.
             inputs_embeds: (B, S, H) or (1, T, H) in place of `input_ids`.
             cu_seq_lens_q: (N + 1,) int32, for a packed batch: where each of its sequences starts, and T.
             max_length_q: length of the longest sequence of a packed batch; None: read it from `cu_seq_lens_q`.
@@ -164,12 +161,9 @@ class MyBertModel(MyBertPreTrainedModel):
             first_tokens, last_hidden_state = computed.tensor_split([layout.grid[0]])
             if padding is not None:
                 last_hidden_state = last_hidden_state.masked_fill(padding[:, None], 0)
-        return BaseModelOutputWithPooling(
-            last_hidden_state=last_hidden_state,
-            pooler_output=None if self.pooler is None else self.pooler(first_tokens),
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        pooled = None if self.pooler is None else self.pooler(first_tokens)
+        inside = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+        return BaseModelOutputWithPooling(last_hidden_state, pooled, **inside)
 
     def _layout(
         self, inputs: Tensor, attention_mask: Tensor | None, cu_seq_lens: Tensor | None, max_length: int | None
@@ -188,9 +182,7 @@ class MyBertModel(MyBertPreTrainedModel):
 
 
 def _rows_to_compute(tokens: Tensor, layout: Layout) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """
-    Args:
-        tokens: (K,) places in the flattened batch whose last hidden states are asked for.
+    """What the last layer computes for `tokens`, (K,) places in the flattened batch whose hidden states are asked for.
 
     Returns:
         (N + K,) rows of each sequence's first token and of these tokens, ascending; None: the last layer computes all.

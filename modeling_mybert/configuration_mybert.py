@@ -1,5 +1,6 @@
 """Configuration of MyBERT: typed and validated settings, BERT's published sizes, and the classes in a checkpoint."""
 
+import contextlib
 import copy
 import re
 import shutil
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.utils.hub import cached_file
 
 # Layers, hidden size, heads: Devlin et al. 2019, section 3 (base, large), and Turc et al. 2019, table 1 (the rest).
 NAMED_SIZES: dict[str, dict[str, int]] = {
@@ -42,6 +44,8 @@ AUTO_MAP: dict[str, str] = {
     "AutoModelForTokenClassification": "modeling_mybert.MyBertForTokenClassification",
     "AutoModelForQuestionAnswering": "modeling_mybert.MyBertForQuestionAnswering",
     "AutoModelForMultipleChoice": "modeling_mybert.MyBertForMultipleChoice",
+    "AutoModelForTextEncoding": "modeling_mybert.MyBertModel",
+    "AutoModelForCausalLM": "modeling_mybert.MyBertLMHeadModel",
 }
 
 # transformers 5 has no question-answering pipeline, so that checkpoints bring one. Other tasks have no entry:
@@ -94,6 +98,7 @@ class MyBertConfig(PreTrainedConfig):
     """
 
     model_type = "bert"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "mlm_loss", "nsp_loss"]  # by Trainer
     pipelines_are_registered: ClassVar[bool] = False  # True in the installed package, which needs no remote code
 
     vocab_size: int = 30522
@@ -127,17 +132,8 @@ class MyBertConfig(PreTrainedConfig):
 
     def validate_ranges(self) -> None:
         """Check ranges; `@strict` calls this at construction and before saving."""
-        at_least_one = (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        )
-        for name in at_least_one:
-            if getattr(self, name) < 1:
+        for name, kind in MyBertConfig.__annotations__.items():
+            if kind is int and getattr(self, name) < 1:  # every size; ids may also be None
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, name)
@@ -211,18 +207,23 @@ class MyBertConfig(PreTrainedConfig):
     def code(self) -> dict[str, Path]:
         """The modules that travel with this checkpoint, by name.
 
-        Code of a folder runs from a copy of the model's modules; those of the head are found in the folder.
+        Code of a folder or repository runs from a copy of the model's modules; those of the head are found there.
         """
         here = Path(__file__).resolve().parent
-        loaded_from = Path(self.name_or_path or here)
         found = {path.stem: path for path in here.glob("*_mybert.py")}
         for head, names in MODULES_OF_HEADS.items():
             is_saved = head in str((self.architectures or ())[:1])
-            for name in names:
-                path = found.pop(name, loaded_from / f"{name}.py")
-                if is_saved and path.is_file():
-                    found[name] = path
+            paths = {name: found.pop(name, None) or (is_saved and self._original(here, name)) for name in names}
+            found |= {name: path for name, path in paths.items() if is_saved and path}
         return found
+
+    def _original(self, here: Path, name: str) -> Path | None:
+        """A module of the folder from which this was loaded, or of the repository, whose commit `here` is named by."""
+        path: Path | str | None = Path(self.name_or_path or here, f"{name}.py")
+        with contextlib.suppress(OSError, ValueError):  # the repository is gone
+            if re.fullmatch("[0-9a-f]{40}", here.name):
+                path = cached_file(str(self.name_or_path), f"{name}.py", revision=here.name)
+        return Path(path) if path and Path(path).is_file() else None
 
     def _set_custom_pipelines(self, code: Collection[str]) -> None:
         """Name the pipeline of question answering, which `pipeline` then finds in the folder."""

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from .attention_mybert import MyBertSelfAttention
 from .configuration_mybert import MyBertConfig
 from .operations_mybert import MyBertDropout, linear
-from .padding_mybert import Layout, RaggedLayout
+from .padding_mybert import AnyLayout, RaggedLayout, batch_layout
 
 
 class MyBertEmbeddings(nn.Module):
@@ -31,13 +31,14 @@ class MyBertEmbeddings(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor | None,
-        token_type_ids: Tensor | None,
-        position_ids: Tensor,
+        input_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
         """(T,) → (T, H); `inputs_embeds` (T, H) take the place of `input_ids`, and no segments mean segment 0."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        position_ids = batch_layout(None, words).positions if position_ids is None else position_ids
         # Called, not indexed by its weight: accelerate loads a table that it keeps on disk when it is called.
         segments = self.token_type_embeddings(position_ids.new_zeros(1) if token_type_ids is None else token_type_ids)
         return self.dropout(self.LayerNorm(words + segments + self.position_embeddings(position_ids)))
@@ -66,9 +67,14 @@ class MyBertAttention(nn.Module):
         self.output = MyBertResidual(config, config.hidden_size)
 
     def forward(
-        self, hidden_states: Tensor, layout: Layout, output_attentions: bool = False, rows: Tensor | None = None
+        self,
+        hidden_states: Tensor,
+        layout: AnyLayout = None,
+        output_attentions: bool = False,
+        rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """(T, H) → (T, H), or (R, H) with `rows`; and the probabilities (N, A, L, L) if asked for."""
+        layout = batch_layout(layout, hidden_states)
         context, probabilities = self.self(hidden_states, layout, output_attentions, rows)
         residual = hidden_states if rows is None else hidden_states.index_select(0, rows)
         return self.output(context, residual), probabilities
@@ -98,7 +104,11 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.chunk = config.chunk_size_feed_forward
 
     def forward(
-        self, hidden_states: Tensor, layout: Layout, output_attentions: bool = False, rows: Tensor | None = None
+        self,
+        hidden_states: Tensor,
+        layout: AnyLayout = None,
+        output_attentions: bool = False,
+        rows: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(T, H) → (T, H), or (R, H) with `rows`; with `output_attentions` also (N, A, L, L)."""
         hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, rows)
@@ -124,14 +134,13 @@ class MyBertEncoder(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout,
+        layout: AnyLayout = None,
         output_hidden_states: bool | int | list[int] = False,
         output_attentions: bool = False,
         rows: Tensor | None = None,
     ) -> BaseModelOutput:
         """
         Args:
-            hidden_states: (T, H).
             output_hidden_states: whether to return hidden states, or which ones, counted from either end.
             rows: (R,) the tokens whose output is used, ascending; the last layer computes no others.
 
@@ -140,7 +149,7 @@ class MyBertEncoder(nn.Module):
             hidden_states: the input of each layer and the last output, in the form of the batch.
             attentions: (N, A, L, L) of each layer.
         """
-        count = len(self.layer) + 1
+        layout, count = batch_layout(layout, hidden_states), len(self.layer) + 1
         wanted = _wanted_indices(output_hidden_states, count)
         all_hidden_states: list[Tensor | None] = [None] * count
         all_attentions = []
@@ -161,11 +170,8 @@ class MyBertEncoder(nn.Module):
                 output, probabilities = output
                 all_attentions.append(probabilities)
             hidden_states = record(index, output)
-        return BaseModelOutput(
-            last_hidden_state=hidden_states,
-            hidden_states=None if output_hidden_states is False else tuple(all_hidden_states),  # type: ignore[arg-type]
-            attentions=tuple(all_attentions) if output_attentions else None,
-        )
+        states: Any = None if output_hidden_states is False else tuple(all_hidden_states)
+        return BaseModelOutput(hidden_states, states, tuple(all_attentions) if output_attentions else None)
 
 
 def _wanted_indices(output_hidden_states: bool | int | list[int], count: int) -> set[int]:

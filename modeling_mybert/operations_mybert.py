@@ -47,8 +47,7 @@ def mean_cross_entropy(logits: Tensor, labels: Tensor, count: Tensor | int | Non
     """Cross-entropy summed over labels other than -100, divided by `count`; 0 if nothing is labelled.
 
     Args:
-        logits: (…, C).
-        labels: (…), as many as rows of logits.
+        logits, labels: (…, C), and (…) as many as its rows.
         count: number of labels in the whole optimizer step; None: in this batch. Dividing the sum of every batch by it
             makes gradient accumulation and data parallelism equal to one big batch.
     """
@@ -74,10 +73,8 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def attend_on_cpu(module: nn.Module, *inputs: Any) -> Tensor | None:
-    """Attention by the package: (T, A, D) three times, a ragged layout and a dropout probability → (T, A, D).
-
-    It computes sequences of similar length together. None: PyTorch computes the whole grid.
-    """
+    """Attention by the package, of sequences of similar length together: (T, A, D) three times, a ragged layout and a
+    dropout probability → (T, A, D). None: PyTorch computes the whole grid."""
     return None if faster is None else faster.attend(module, *inputs)
 
 

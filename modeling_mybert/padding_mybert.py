@@ -140,6 +140,14 @@ class DenseLayout:
 
 
 Layout = RaggedLayout | DenseLayout
+AnyLayout = Layout | Tensor | None
+
+
+def batch_layout(layout: AnyLayout, batch: Tensor) -> Layout:
+    """`layout`; of a module that is called by itself, that of its (B, S, …) batch and a mask for attention."""
+    if layout is None or isinstance(layout, Tensor):
+        return DenseLayout((batch.shape[0], batch.shape[1]), layout, None, batch.device)
+    return layout
 
 
 def padded_layout(
@@ -182,7 +190,6 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
     Args:
         cu_seq_lens: (N + 1,) where each sequence starts, and `total` at the end.
         max_length: the longest sequence; None: read it from `cu_seq_lens`.
-        total: number of tokens.
 
     Raises:
         ValueError: the boundaries do not run from 0 to `total` in steps of 1 to `max_length` (checked on the CPU only,

@@ -54,16 +54,19 @@ class MyBertPreTrainingHeads(nn.Module):
         if next_sentence:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Hidden states (…, H) → (…, V); pooled (N, H) → (N, 2); or both, one after the other."""
+        outputs = tuple(head(x) for head, x in zip(self.children(), inputs, strict=True))
+        return outputs[0] if len(outputs) == 1 else outputs
+
 
 @dataclass
 class MyBertForPreTrainingOutput(ModelOutput):
     """
     Attributes:
-        loss: sum of the losses below.
         prediction_logits: (B, S, V) or (1, T, V); with `sparse_logits` (n_labelled, V), in flat order.
         seq_relationship_logits: (N, 2); class 1: a random next segment.
-        mlm_loss: mean over labelled tokens.
-        nsp_loss: mean over pairs.
+        mlm_loss, nsp_loss: means over labelled tokens and over pairs; `loss` is their sum.
     """
 
     loss: Tensor | None = None
@@ -73,6 +76,10 @@ class MyBertForPreTrainingOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
     mlm_loss: Tensor | None = None
     nsp_loss: Tensor | None = None
+
+    def to_tuple(self) -> tuple:
+        """The values that BERT's output has; without both means."""
+        return tuple(value for name, value in self.items() if name not in ("mlm_loss", "nsp_loss"))
 
 
 class MaskedLMMixin:
@@ -139,11 +146,8 @@ class MaskedLMMixin:
         num_items_in_batch: Tensor | int | None,
         **kwargs,
     ) -> tuple[BaseModelOutputWithPooling, Tensor, Tensor | None]:
-        """The encoder's outputs, logits (B, S, V) or (n_labelled, V), and the loss; None without labels.
-
-        Args:
-            inputs: `input_ids` … `inputs_embeds` of the encoder; `kwargs` are its other arguments.
-        """
+        """`input_ids` … `inputs_embeds`, and `kwargs` of the encoder → its outputs, logits (B, S, V) or (n_labelled,
+        V), and the loss; None without labels."""
         ids, *_, embeds = inputs
         places = self._places(embeds if ids is None else ids, labels, masked_lm_positions, sparse_logits)
         outputs = self.bert(*inputs, tokens_to_keep=places, return_dict=True, **kwargs)
@@ -208,15 +212,8 @@ class MyBertForPreTraining(MaskedLMMixin, MyBertPreTrainedModel):
             if num_pairs_in_batch is None and num_items_in_batch is not None and labels is not None:
                 nsp_loss = nsp_loss * ((labels != -100).sum() / at_least_one(num_items_in_batch))
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
-        return MyBertForPreTrainingOutput(
-            loss=sum(losses) if losses else None,
-            prediction_logits=logits,
-            seq_relationship_logits=seq_relationship_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            mlm_loss=mlm_loss,
-            nsp_loss=nsp_loss,
-        )
+        loss, inside = sum(losses) if losses else None, (outputs.hidden_states, outputs.attentions)
+        return MyBertForPreTrainingOutput(loss, logits, seq_relationship_logits, *inside, mlm_loss, nsp_loss)
 
 
 class MyBertForMaskedLM(MaskedLMMixin, MyBertPreTrainedModel):

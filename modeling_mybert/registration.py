@@ -6,11 +6,12 @@ a `BertConfig`.
 """
 
 import contextlib
+import copyreg
 from typing import Any
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CONFIG_MAPPING, BertConfig, BertLMHeadModel, BertTokenizer, PreTrainedConfig, pipelines
+from transformers import CONFIG_MAPPING, BertConfig, BertTokenizer, PreTrainedConfig, pipelines
 
 from modeling_mybert import modeling_mybert as models
 from modeling_mybert.configuration_mybert import (
@@ -34,18 +35,26 @@ _PIPELINES = {
     "fill-mask": MyBertFillMaskPipeline,
     "token-classification": MyBertTokenClassificationPipeline,
 }
-_uses = 0  # of `use_for_bert` that are in force
+_uses: list[None] = []  # one for each `use_for_bert` in force; threads may append and pop at once
 
 
-class _BertOrMyBertConfig(BertConfig):
+class _LikeBertConfig(type(BertConfig)):  # type: ignore[misc]
+    """The class of a class whose objects are those of BertConfig."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, BertConfig)
+
+
+class _BertOrMyBertConfig(BertConfig, metaclass=_LikeBertConfig):
     """What the Auto classes read a configuration of model type `bert` with. No object has this class."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PreTrainedConfig:  # type: ignore[misc]
-        return BertConfig(*args, **kwargs)
+        is_ours = _uses and not args and _is_supported(kwargs)
+        return (MyBertConfig if is_ours else BertConfig)(*args, **kwargs)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        is_ours = names_mybert(config_dict) or (_uses > 0 and _is_supported({**config_dict, **kwargs}))
+        is_ours = names_mybert(config_dict) or (_uses and _is_supported({**config_dict, **kwargs}))
         return (MyBertConfig if is_ours else BertConfig).from_dict(config_dict, **kwargs)
 
     @classmethod
@@ -56,6 +65,14 @@ class _BertOrMyBertConfig(BertConfig):
 # transformers takes a class of another module for one that replaces all remote code of this model type. Other
 # repositories have remote code under `bert`, which has to be loaded.
 _BertOrMyBertConfig.__module__ = BertConfig.__module__
+_BertOrMyBertConfig.__name__ = BertConfig.__name__  # by which transformers finds the models of a configuration class
+
+
+def _registered() -> _LikeBertConfig:
+    return _BertOrMyBertConfig
+
+
+copyreg.pickle(_LikeBertConfig, lambda _: (_registered, ()))  # its name is that of another class
 
 
 def _is_supported(config_dict: dict[str, Any]) -> bool:
@@ -86,16 +103,10 @@ def use_for_bert() -> contextlib.ExitStack:
         >>> with use_for_bert():
         ...     model = AutoModel.from_pretrained("bert-base-uncased")  # a MyBertModel
     """
-    global _uses
-    _uses += 1
+    _uses.append(None)
     end = contextlib.ExitStack()
-    end.callback(_end_use)
+    end.callback(_uses.pop)
     return end
-
-
-def _end_use() -> None:
-    global _uses
-    _uses -= 1
 
 
 def register() -> None:
@@ -106,12 +117,8 @@ def register() -> None:
     for auto, name in AUTO_MAP.items():
         if auto != "AutoConfig":
             getattr(transformers, auto).register(MyBertConfig, getattr(models, name.split(".")[1]), exist_ok=True)
-    # BERT has this Auto class too; folders do not name it, since it loads the same model as AutoModel.
-    transformers.AutoModelForTextEncoding.register(MyBertConfig, models.MyBertModel, exist_ok=True)
     # A tokenizer that does not name its class has that of its model. transformers' generic one gives no segments.
     transformers.AutoTokenizer.register(MyBertConfig, BertTokenizer, exist_ok=True)
-    # A MyBERT folder as the decoder of an EncoderDecoderModel is transformers' own.
-    transformers.MODEL_FOR_CAUSAL_LM_MAPPING.register(MyBertConfig, BertLMHeadModel, exist_ok=True)  # type: ignore
     MyBertConfig.pipelines_are_registered = True
     for task, implementation in _PIPELINES.items():
         pipelines.PIPELINE_REGISTRY.supported_tasks[task]["impl"] = implementation

@@ -69,9 +69,6 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
 
         Returns:
             `loss`, `logits` (B, num_labels), `hidden_states`, `attentions`.
-
-        Raises:
-            ValueError: the labels do not fit the problem.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.bert(*inputs, tokens_to_keep=(), return_dict=True, **kwargs)
@@ -252,9 +249,6 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
 
         Returns:
             `loss`, `logits` (B, C), `hidden_states` and `attentions` of B·C sequences.
-
-        Raises:
-            ValueError: N is no multiple of C.
         """
         grid = (input_ids, attention_mask, token_type_ids, position_ids)
         cu_seq_lens = kwargs.get("cu_seq_lens_q")
@@ -263,7 +257,9 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             if inputs is not None and inputs.dim() != (3 if inputs_embeds is None else 4):
                 raise ValueError(f"the input has shape {tuple(inputs.shape)}, expected (batch, choices, sequence, …)")
             num_choices = 0 if inputs is None else inputs.shape[1]
-            grid = tuple(x if x is None else x.flatten(0, 1) for x in grid)
+            grid = tuple(
+                x if x is None else x.flatten(0, 1) if x.dim() > 3 else x.reshape(-1, x.shape[-1]) for x in grid
+            )
             inputs_embeds = inputs_embeds if inputs_embeds is None else inputs_embeds.flatten(0, 1)
         else:
             num_choices = _choices(cu_seq_lens.numel() - 1, num_choices, labels)

@@ -36,8 +36,9 @@ def check_inputs(
     batch = inputs.shape[:2]
     if 0 in batch:
         raise ValueError(f"{name} has shape {tuple(inputs.shape)}: the batch is empty")
+    shapes = batch, (1, batch[1]), *(() if cu_seq_lens is not None else (batch[1:],))
     for name, x in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
-        if x is not None and x.shape[:2] not in (batch, (1, batch[1])):
+        if x is not None and x.shape[:2] not in shapes:
             raise ValueError(f"{name} has shape {tuple(x.shape)}, but the batch has shape {tuple(batch)}")
     for name, ids, bound, remedy in (
         ("input_ids", input_ids, "vocab_size", "was the text encoded by this model's own tokenizer?"),
@@ -47,7 +48,7 @@ def check_inputs(
         if ids is not None and readable(ids):
             check_ids(name, ids, getattr(config, bound), bound, remedy)
     one_row = cu_seq_lens is None and attention_mask is None and batch[0] == 1
-    if one_row and position_ids is not None and readable(position_ids) and (position_ids[:, 1:] == 0).any():
+    if one_row and position_ids is not None and readable(position_ids) and (position_ids[..., 1:] == 0).any():
         logger.warning_once(
             "position_ids restart within a row, but all tokens of a row attend to each other; for a packed "
             "batch pass cu_seq_lens_q too, as DataCollatorWithFlattening(return_flash_attn_kwargs=True) does"

@@ -31,7 +31,7 @@ from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.settings import PushSettings
 
-HEADS = sorted({name.split(".")[1] for auto, name in AUTO_MAP.items() if auto != "AutoConfig"})
+HEADS = sorted({name.split(".")[1] for name in AUTO_MAP.values()} - {"MyBertConfig", "MyBertLMHeadModel"})
 
 
 def card_of(checkpoint: Path, **settings) -> ModelCard:

@@ -1,6 +1,7 @@
 """A saved folder is a BERT folder: transformers reads it without remote code, to the same numbers."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import transformers
 from json_files import change_json
 from transformers import (
+    CONFIG_MAPPING,
     AutoConfig,
     AutoModel,
     AutoTokenizer,
@@ -179,16 +181,49 @@ def test_a_tokenizer_without_a_class_is_that_of_bert(tmp_path):
     assert type(tokenizer) is BertTokenizer and dict(tokenizer("One", "two")) == dict(expected)
 
 
-def test_the_auto_class_of_text_encoders_loads_the_folder(tmp_path):
-    MyBertModel(small()).save_pretrained(tmp_path)
-    assert type(transformers.AutoModelForTextEncoding.from_pretrained(tmp_path)) is MyBertModel
+def test_the_configuration_class_of_the_type_bert_stands_for_that_of_bert():
+    found = CONFIG_MAPPING["bert"]
+    assert pickle.loads(pickle.dumps(CONFIG_MAPPING))["bert"] is pickle.loads(pickle.dumps(found)) is found
+    assert isinstance(BertConfig(), found) and not isinstance(MyBertConfig(), found)
+    for mapping in (transformers.MODEL_MAPPING, transformers.MODEL_FOR_MASKED_LM_MAPPING):
+        assert mapping[found] is mapping[BertConfig]
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    with use_for_bert():  # as run_mlm.py starts from random weights
+        assert type(AutoModel.from_config(AutoConfig.for_model("bert", **sizes))) is MyBertModel
+        assert type(found(is_decoder=True)) is BertConfig
+    assert type(AutoModel.from_config(AutoConfig.for_model("bert", **sizes))) is BertModel
+
+
+BY_NAME = """
+import os, shutil, transformers
+from huggingface_hub.constants import HF_HUB_CACHE
+folder, target, commit = sys.argv[1], sys.argv[2], "0123456789" * 4
+cache = os.path.join(HF_HUB_CACHE, "models--someone--reader")
+shutil.copytree(folder, os.path.join(cache, "snapshots", commit))
+os.mkdir(os.path.join(cache, "refs"))
+with open(os.path.join(cache, "refs", "main"), "w") as file:
+    file.write(commit)
+shutil.rmtree(folder)
+model = transformers.AutoModelForQuestionAnswering.from_pretrained("someone/reader", trust_remote_code=True)
+model.save_pretrained(target)
+"""
+
+
+def test_a_model_that_was_loaded_by_the_name_of_its_repository_is_saved_with_its_pipeline(tmp_path, run_foreign):
+    modeling_mybert.MyBertForQuestionAnswering(small()).save_pretrained(tmp_path / "hub")
+    expected = json.loads((tmp_path / "hub/config.json").read_text())
+    files = {path.name for path in (tmp_path / "hub").iterdir()}
+    run_foreign(BY_NAME, tmp_path / "hub", tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved/config.json").read_text())
+    assert {path.name for path in (tmp_path / "saved").iterdir()} == files
+    assert (saved["custom_pipelines"], saved["auto_map"]) == (expected["custom_pipelines"], AUTO_MAP)
 
 
 def test_an_encoder_decoder_of_transformers_takes_the_folder(tmp_path):
     modeling_mybert.MyBertForPreTraining(small()).save_pretrained(tmp_path / "ours")
     model = EncoderDecoderModel.from_encoder_decoder_pretrained(tmp_path / "ours", tmp_path / "ours")
     model.config.decoder_start_token_id, model.config.pad_token_id = 2, 0
-    assert type(model.encoder) is MyBertModel and type(model.decoder) is BertLMHeadModel
+    assert type(model.encoder) is MyBertModel and isinstance(model.decoder, BertLMHeadModel)
     ids, labels = torch.tensor([[2, 7, 9, 3]]), torch.tensor([[7, 3]])
     model.save_pretrained(tmp_path / "both")
     again = EncoderDecoderModel.from_pretrained(tmp_path / "both").eval()
@@ -237,3 +272,8 @@ def test_the_modules_of_a_pipeline_travel_with_its_head_only(head, modules, tmp_
     others = {name for names in MODULES_OF_HEADS.values() for name in names}
     assert saved & others == set(modules)
     assert saved - others == {path.stem for path in (ROOT / "modeling_mybert").glob("*_mybert.py")} - others
+
+
+def test_int8_weights_have_no_decoder():
+    with pytest.raises(ValueError, match="int8 weights have no decoder"):
+        modeling_mybert.MyBertLMHeadModel(small(int8_outliers=0))

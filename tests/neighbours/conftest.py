@@ -10,7 +10,7 @@ from transformers import BertConfig, BertTokenizer
 import modeling_mybert
 from modeling_mybert import AUTO_MAP
 
-HEADS = [name.split(".")[1] for auto, name in AUTO_MAP.items() if auto != "AutoConfig"]
+HEADS = sorted({name.split(".")[1] for name in AUTO_MAP.values()} - {"MyBertConfig", "MyBertLMHeadModel"})
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 
 

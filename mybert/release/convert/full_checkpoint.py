@@ -76,7 +76,7 @@ def refuse_int8(checkpoint: Checkpoint) -> None:
 def _named_class(name: str, values: dict) -> type[MyBertPreTrainedModel]:
     head = head_of(values)
     cls = getattr(modeling_mybert, head, None)
-    if cls is None:
+    if cls is None or not issubclass(cls, MyBertPreTrainedModel):
         raise UserError(f"checkpoint {name} is a {head.removeprefix('My')}, which has no counterpart in MyBERT")
     return cls
 

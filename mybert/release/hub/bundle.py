@@ -75,8 +75,9 @@ class Bundle:
 
     @property
     def auto_classes(self) -> list[str]:
-        """The Auto classes that load the model."""
-        return [name for name in self.config["auto_map"] if name.startswith("AutoModel")]
+        """The Auto classes that load the model; without that of a decoder, which is transformers' BERT."""
+        names = [name for name in self.config["auto_map"] if name.startswith("AutoModel")]
+        return [name for name in names if name != "AutoModelForCausalLM"]
 
 
 def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
