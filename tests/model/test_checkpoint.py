@@ -62,9 +62,9 @@ def weights_of(model) -> set[tuple]:
 
 def test_every_auto_class_loads_every_saved_head_in_a_process_without_this_project(tiny_config, tmp_path, run_foreign):
     saved = [head(copy.copy(tiny_config)).eval() for head in HEADS]
-    for model in saved:
-        model.save_pretrained(tmp_path / type(model).__name__)
-    matrix = load_all(run_foreign, *(tmp_path / type(model).__name__ for model in saved))
+    for model, auto in zip(saved, CLASSES, strict=True):
+        model.save_pretrained(tmp_path / auto)
+    matrix = load_all(run_foreign, *(tmp_path / auto for auto in CLASSES))
 
     ids = torch.tensor([[2, 7, 9, 3]])
     print("\nnew weights, saved head by Auto class:", *(name.removeprefix("AutoModel") or name for name in CLASSES))
