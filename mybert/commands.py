@@ -110,13 +110,14 @@ COMMANDS = {
         ),
     ),
     "evaluate": Command(
-        "mybert.finetuning.evaluation.evaluate:evaluate",
+        "mybert.workflows.evaluate:evaluate",
         ("mybert.finetuning.settings:EvaluateSettings",),
-        "Evaluate a fine-tuned model on labelled rows.",
+        "Evaluate a fine-tuned model on labelled rows, or a retriever on queries and judgements.",
         (
             "mybert evaluate --model classifier --data test.csv --output evaluation",
             "mybert evaluate --model classifier --data test.csv --columns text=body label=gold --output evaluation",
-            "mybert evaluate --model tagger --data test.conll --errors skip --output evaluation",
+            "mybert evaluate --model retriever --documents corpus.jsonl --queries queries.jsonl "
+            "--judgements qrels/test.tsv --output evaluation",
         ),
     ),
     "compare": Command(

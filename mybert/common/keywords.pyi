@@ -299,14 +299,6 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     engine: Literal["local", "ray"]
     resume: bool
 
-class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
-    bootstrap: int
-    slices: Name | Sequence[Name]
-    errors: Literal["strict", "skip"]
-    model: Required[Name]
-    data: Required[Rows]
-    seed: int
-
 class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
     config: Name
     overwrite: bool
@@ -317,6 +309,19 @@ class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
     steps: int | None
     tolerance: float
     attention: int
+
+class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
+    bootstrap: int
+    slices: Name | Sequence[Name]
+    errors: Literal["strict", "skip"]
+    model: Required[Name]
+    data: Rows | None
+    documents: Name | Sequence[Name]
+    queries: Name | None
+    judgements: Name | None
+    start: Name | None
+    language: Name | None
+    seed: int
 
 class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
     task: Name

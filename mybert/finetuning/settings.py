@@ -19,6 +19,7 @@ from mybert.common.settings import (
     MODEL,
     RESUME_HELP,
     ROWS,
+    TEXTS,
     DeviceOptions,
     as_list,
     check,
@@ -236,12 +237,46 @@ class EvaluateSettings(EvaluationOptions, InferenceSettings):
 
     command: ClassVar[str] = "evaluate"
 
-    model: str = setting(help="Folder or Hub name of a fine-tuned checkpoint.", reads=MODEL)
-    data: str = setting(help=f"Labelled rows: {_ROWS}.", reads=ROWS)
+    model: str = setting(help="Folder or Hub name of a fine-tuned checkpoint or an encoder of texts.", reads=MODEL)
+    data: str | None = setting(None, f"Labelled rows: {_ROWS}.", reads=ROWS)
+    documents: list[str] = setting(
+        default_factory=list,
+        help="Instead of --data, for retrieval: documents with id and text, as BEIR, TREC or MS MARCO write them.",
+        reads=TEXTS,
+    )
+    queries: str | None = setting(None, "Queries with an id and a text, in the same formats.", reads=TEXTS)
+    judgements: str | None = setting(
+        None, "Grades of documents for queries (qrels): three columns as in BEIR, or four as in TREC.", reads=ROWS
+    )
+    start: str | None = setting(
+        None,
+        "Model whose plain mean pooling --model is compared with (default: the one that its manifest names, or "
+        "--model without its sentence modules).",
+        reads=MODEL,
+    )
+    language: str | None = setting(
+        None, "Language of BM25's stemmer and stop words, such as en; any for none (default: detected)."
+    )
     output: str = setting(
         help="Output folder: results.json, predictions, report, and errors as text and picture.", writes=FOLDER
     )
     seed: int = setting(42, "Seed of the bootstrap samples.", least=0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.documents = as_list(self.documents)
+        collection = {name: getattr(self, name) for name in ("documents", "queries", "judgements")}
+        missing = [f"--{name}" for name, value in collection.items() if not value]
+        if len(missing) == len(collection):
+            check(self, "data", bool(self.data), "labelled rows; or --documents, --queries and --judgements")
+            given, needs = ("start", "language"), "--documents"
+        elif missing:
+            raise UserError(f"{' and '.join(missing)}: missing; retrieval needs --documents, --queries, --judgements")
+        else:
+            given, needs = ("data", "slices"), "no --documents"
+        for name in given:
+            if getattr(self, name):
+                raise UserError(f"--{name} needs {needs}; remove it")
 
 
 @dataclass(kw_only=True)

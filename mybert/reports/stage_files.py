@@ -58,9 +58,10 @@ class StageFiles:
 
     @property
     def parts(self) -> dict[str, dict]:
-        """Results by evaluated data: of `finetune` test and validation, of `evaluate` one without a name."""
+        """Results by evaluated data: of `finetune` test and validation, of `evaluate` one without a name (of retrieval
+        none)."""
         if self.stage == "evaluate":
-            return {"": self.results} if self.results else {}
+            return {"": self.results} if self.results and self.task != "retrieval" else {}
         return {name: self.results[name] for name in ("test", "validation") if self.results.get(name)}
 
     @property

@@ -31,6 +31,10 @@ ALLOWED = {
     "mybert.adaptation": {*_SHARED, "mybert.corpus"},
     "mybert.explanation": {*_SHARED, "mybert.finetuning", "mybert.embedding", "mybert.reports"},
     "mybert.suggestion": {*_SHARED, "mybert.finetuning"},
+    "mybert.retrieval": {
+        *_SHARED,
+        *("mybert.training", "mybert.corpus", "mybert.finetuning", "mybert.embedding", "mybert.reports"),
+    },
     "mybert.demo": {
         *_SHARED,
         *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
@@ -42,7 +46,7 @@ ALLOWED = {
     "mybert.workflows": {
         *_SHARED,
         *("mybert.corpus", "mybert.training", "mybert.pretraining", "mybert.finetuning", "mybert.adaptation"),
-        *("mybert.scoring", "mybert.reports", "mybert.release"),
+        *("mybert.scoring", "mybert.reports", "mybert.release", "mybert.retrieval"),
     },
 }
 

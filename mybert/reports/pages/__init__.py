@@ -1,7 +1,7 @@
 """The page of each stage: which numbers it shows, in which order, under which names."""
 
 from mybert.reports.components import Page
-from mybert.reports.pages import comparison, corpus, evaluation, finetuning, other, pretraining
+from mybert.reports.pages import comparison, corpus, evaluation, finetuning, other, pretraining, retrieval
 from mybert.reports.stage_files import StageFiles
 
 _PAGES = {
@@ -16,4 +16,6 @@ _PAGES = {
 
 
 def page_of(files: StageFiles) -> Page:
+    if files.task == "retrieval" and files.stage == "evaluate":
+        return retrieval.page(files)
     return _PAGES.get(files.stage, other.page)(files)

@@ -1,0 +1,90 @@
+"""The report of an evaluation of retrieval: systems side by side, and the queries for which the model is worse."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mybert.common.metric_titles import RETRIEVAL_SYSTEMS, metric_title
+from mybert.common.quantities import counted
+from mybert.reports.components import Interval, Page, Section, Table, Tile
+from mybert.reports.pages.shared import facts, subtitle
+from mybert.reports.stage_files import StageFiles
+
+_SHOWN = 120  # characters of a document
+
+
+def page(files: StageFiles) -> Page:
+    found = files.results
+    if not found:
+        return Page("Evaluation report", subtitle(files), [], [], facts(files))
+    metric, title = found["metric"], metric_title(found["metric"])
+    worse = files.analysis().get("worse", {})
+    tiles = [
+        Tile(f"{title}: {RETRIEVAL_SYSTEMS[name]}", f"{found[name][metric]:.3f}", _note(found, name))
+        for name in RETRIEVAL_SYSTEMS
+    ]
+    sections = [
+        Section("Scores", [_scores(found, title), _differences(found)], "Means over the queries."),
+        Section("Where the model is worse", [_worse(name, one, title) for name, one in worse.items()]),
+    ]
+    return Page("Evaluation of retrieval", subtitle(files), tiles, sections, facts(files), _summary(found))
+
+
+def _note(found: Mapping[str, Any], name: str) -> str:
+    low, high = found["intervals_95"][name][found["metric"]] or (None, None)
+    return "" if low is None else f"95% interval {low:.3f} to {high:.3f}"
+
+
+def _summary(found: Mapping[str, Any]) -> str:
+    metric, queries = found["metric"], f"{found['rows']:,} {'query' if found['rows'] == 1 else 'queries'}"
+    difference = found["differences"]["bm25"][metric]
+    low, high = difference["interval"] or (difference["mean"], difference["mean"])
+    verdict = "no different from" if low <= 0 <= high else "better than" if low > 0 else "worse than"
+    hybrid = found["differences"]["hybrid"][metric]["mean"]
+    return (
+        f"On {queries} and {counted(found['documents'], 'document')} the model is {verdict} BM25 "
+        f"({metric_title(metric)} differs by {difference['mean']:+.3f}). Both together score "
+        f"{found['hybrid'][metric]:.3f}{': better than the model alone' if hybrid < 0 else ''}."
+    )
+
+
+def _scores(found: Mapping[str, Any], title: str) -> Table:
+    names, rows = list(found["model"]), []
+    for system, shown in RETRIEVAL_SYSTEMS.items():
+        value = found[system][found["metric"]]
+        low, high = found["intervals_95"][system][found["metric"]] or (value, value)
+        band = Interval(value, low, high, found["bm25"][found["metric"]])
+        rows.append((shown, *(f"{found[system][name]:.3f}" for name in names), band))
+    note = f"The band is the 95% interval of {title}; the line is BM25."
+    return Table("Systems", ["ranked by", *map(metric_title, names), f"{title} from 0 to 1"], rows, note)
+
+
+def _differences(found: Mapping[str, Any]) -> Table:
+    rows = []
+    for other, of in found["differences"].items():
+        for name, one in of.items():
+            low, high = one["interval"] or (None, None)
+            interval = "-" if low is None else f"{low:+.3f} to {high:+.3f}"
+            rows.append((RETRIEVAL_SYSTEMS[other], metric_title(name), f"{one['mean']:+.3f}", interval))
+    columns = ["the model minus", "metric", "difference", "95% interval"]
+    return Table("Differences", columns, rows, "The same queries are drawn for both.", folded=True)
+
+
+def _worse(other: str, one: Mapping[str, Any], title: str) -> Table:
+    rows = [
+        (
+            query["query"],
+            f"{query['model']:.2f}",
+            f"{query[other]:.2f}",
+            _shown(query["relevant"]),
+            _shown(query["found"]) if query["found"] else "nothing",
+        )
+        for query in one["queries"]
+    ]
+    columns = ["query", f"{title}, model", f"{title}, {RETRIEVAL_SYSTEMS[other]}", "relevant", "found first instead"]
+    note = f"Worse for {one['worse']:,} queries, better for {one['better']:,}; the largest differences first."
+    return Table(f"Compared with {RETRIEVAL_SYSTEMS[other]}", columns, rows, note)
+
+
+def _shown(document: Mapping[str, Any]) -> str:
+    text = document["text"]
+    return f"{document['id']}: {text[:_SHOWN]}{'…' if len(text) > _SHOWN else ''}"

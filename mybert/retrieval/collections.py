@@ -1,0 +1,240 @@
+"""Retrieval collections: documents, queries and judgements, as rows of any file or in formats of BEIR and TREC."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from mybert.common.error_messages import short, short_list
+from mybert.common.errors import UserError
+from mybert.common.quantities import counted
+from mybert.io.documents import Problems, read_documents
+from mybert.io.files import STDIN, file_format, is_unicode, open_text
+from mybert.io.record_formats import READERS, TextColumn
+from mybert.io.sources import Source, find_sources
+
+IDS = ("_id", "id", "doc_id", "docid", "docno", "document_id", "corpus-id", "corpus_id", "pid", "query_id", "qid")
+"""Usual columns of the id of a document or a query; the first that a file has is read."""
+_TEXTS = ("text", "contents", "content", "body", "passage", "document", "abstract", "query", "question", "title")
+_JUDGEMENT = (
+    ("query-id", "query_id", "qid", "query", "question_id"),
+    ("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document_id", "pid", "document"),
+    ("score", "relevance", "grade", "rel", "label"),
+)
+_DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
+_TOPIC = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
+_FIELD = re.compile(r"<(\w+)[^>]*>([^<]*)")
+_TOPIC_WORDS = re.compile(r"^\s*(Number|Topic):?\s*", re.IGNORECASE)
+
+
+class Texts(NamedTuple):
+    """Documents or queries, in the order of their files.
+
+    Attributes:
+        titles: empty for documents without one.
+    """
+
+    ids: list[str]
+    titles: list[str]
+    texts: list[str]
+
+    def passages(self) -> list[str]:
+        """Title and text of each, as BEIR joins them."""
+        return [joined(*pair) for pair in zip(self.titles, self.texts, strict=True)]
+
+
+class Judgements(NamedTuple):
+    """Grades by query and document, and the numbers of those that were left out, by reason."""
+
+    grades: dict[str, dict[str, int]]
+    left_out: Counter
+
+
+def joined(title: str, text: str) -> str:
+    """Title and text with a space between them."""
+    return f"{title} {text}" if title.strip() and text.strip() else title.strip() or text
+
+
+def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts:
+    """Reads documents or queries.
+
+    Formats: rows with an id, a text and maybe a title (BEIR: `_id`, `title`, `text`); `id<tab>text` lines without
+    names of columns; TREC's `<DOC>` and `<top>`.
+
+    Args:
+        what: `documents` or `queries`, for messages.
+
+    Raises:
+        UserError: a text has no id or no words (with `errors` strict), or two have the same id.
+    """
+    found, places, problems = Texts([], [], []), {}, Problems(errors, Counter())
+    for source in find_sources(names):
+        for key, title, text, place in _rows(source, problems):
+            if key is None or not key.strip():
+                problems.report(source.name, place, f"no id; expected one of {short_list(IDS)}")
+            elif not joined(title, text).strip():
+                problems.report(source.name, place, f"id {short(key)} has no text")
+            elif key in places:
+                raise UserError(
+                    f"{source.name}, {place}: the id {short(key)} is also in {places[key]}; give each of the {what} "
+                    "its own"
+                )
+            else:
+                places[key] = f"{source.name}, {place}"
+                for values, value in zip(found, (key, title, text), strict=True):
+                    values.append(value)
+    if not found.ids:
+        raise UserError(f"{' and '.join(names)}: found no {what} with an id and a text")
+    if left_out := {reason: number for reason, number in problems.skipped.items() if reason != "blank lines"}:
+        print(f"left out of the {what}: {short_list(f'{reason} ({n:,})' for reason, n in left_out.items())}")
+    return found
+
+
+_Row = tuple[str | None, str, str, str]
+"""Id, title, text and place in the file."""
+
+
+def _rows(source: Source, problems: Problems) -> Iterator[_Row]:
+    if source.name == STDIN:
+        raise UserError("a collection cannot be read from standard input; save it to a file")
+    head = _first_line(source)
+    if head.lstrip().startswith("<"):
+        yield from _tagged(source.name)
+    elif source.kind in (".txt", ".tsv") and "\t" in head and not _names_columns(head):
+        yield from _two_columns(source.name, problems)
+    else:
+        yield from _table(source, problems)
+
+
+def _first_line(source: Source) -> str:
+    """The first line of a plain text that is not blank; empty for other formats."""
+    if source.kind not in (".txt", ".tsv"):
+        return ""
+    with open_text(source.name) as file:
+        return next((line for line in file if line.strip()), "")
+
+
+def _names_columns(head: str) -> bool:
+    names = {name.strip().lower() for name in head.split("\t")}
+    return bool(names & {*IDS, *itertools.chain(*_JUDGEMENT)})
+
+
+def _two_columns(name: str, problems: Problems) -> Iterator[_Row]:
+    """Lines of an id, a tab and a text, as MS MARCO's; of three columns the second is a title."""
+    with open_text(name) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                if not is_unicode(line):
+                    problems.report(name, f"line {number}", "not UTF-8")
+                    continue
+                key, *rest = line.rstrip("\n").split("\t")
+                yield key, " ".join(rest[:-1]), " ".join(rest[-1:]), f"line {number}"
+
+
+def _tagged(name: str) -> Iterator[_Row]:
+    """TREC's documents and topics."""
+    with open_text(name) as file:
+        content = file.read()
+    found = False
+    for number, match in enumerate(_DOCUMENT.finditer(content), 1):
+        found = True
+        fields: dict[str, str] = {}
+        for tag, text in _FIELD.findall(match[1]):
+            fields[tag.lower()] = joined(fields.get(tag.lower(), ""), " ".join(text.split()))
+        title = fields.pop("title", "") or fields.pop("headline", "")
+        key = fields.pop("docno", None)
+        yield key, title, " ".join(text for text in fields.values() if text), f"document {number}"
+    for number, match in enumerate(_TOPIC.finditer(content), 1):
+        found = True
+        fields = {tag.lower(): " ".join(_TOPIC_WORDS.sub("", text).split()) for tag, text in _FIELD.findall(match[1])}
+        yield fields.get("num"), "", fields.get("title") or fields.get("desc", ""), f"topic {number}"
+    if not found:
+        raise UserError(f"{name} begins with < and has neither <DOC> nor <top>; expected TREC's tags, or rows")
+
+
+def _table(source: Source, problems: Problems) -> Iterator[_Row]:
+    columns = next((record.fields for record in _peek(source) if record.fields), {})
+    text = next((name for name in _TEXTS if name in columns), "text")
+    ids = [name for name in IDS if name in columns]
+    column = TextColumn(text, f"expected a column for the text, such as {', '.join(_TEXTS[:3])}")
+    documents = read_documents([source.name], text_column=column, errors=problems.errors, with_other_columns=True,
+                               plain_text="line", skipped=problems.skipped)  # fmt: skip
+    for document in documents:
+        key = document.others.get(ids[0]) if ids else None
+        title = document.others.get("title")
+        place = f"line {document.line}"
+        yield None if key is None else str(key), title if isinstance(title, str) else "", document.text, place
+
+
+def _peek(source: Source) -> Iterable[Any]:
+    return itertools.islice(READERS[source.kind](source.name), 100) if source.kind in READERS else ()
+
+
+def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str], errors: str = "strict") -> Judgements:
+    """Reads grades: rows with the ids of a query and a document and a whole number; above 0 is relevant.
+
+    Formats: BEIR's table with a header, the same without one, TREC's four columns (query, iteration, document, grade)
+    and rows of any other file.
+
+    Args:
+        errors: `strict` raises for a judgement that cannot be read, or whose query or document is unknown; `skip`
+            leaves it out.
+    """
+    problems, grades = Problems(errors, Counter()), {}
+    queries, documents = set(queries), set(documents)
+    for place, query, document, grade in _judgements(name):
+        try:
+            value = float(str(grade))
+        except ValueError:
+            value = -0.5
+        if not value.is_integer():
+            problems.report(name, place, f"the grade {short(grade)} is no whole number")
+        elif query not in queries:
+            problems.report(name, place, "the query is not in --queries", f"found {short(query, 60)}")
+        elif document not in documents:
+            problems.report(name, place, "the document is not in --documents", f"found {short(document, 60)}")
+        else:
+            grades.setdefault(query, {})[document] = max(int(value), 0)
+    judged = {query: found for query, found in grades.items() if any(found.values())}
+    if not judged:
+        raise UserError(f"{name} judges no document as relevant (a grade above 0) for a query of --queries")
+    for reason, number in problems.skipped.items():
+        print(f"{name}: left out {counted(number, 'judgement')}: {reason}")
+    if without := len(queries) - len(judged):
+        print(f"left out {without:,} of {len(queries):,} queries: {name} has no relevant document for them")
+    return Judgements(judged, problems.skipped)
+
+
+def _judgements(name: str) -> Iterator[tuple[str, str, str, Any]]:
+    """Place, query, document and grade of each row."""
+    kind = file_format(name).kind
+    if kind in READERS and kind not in (".tsv", ".csv"):
+        for number, fields, problem, detail, unit in READERS[kind](name):
+            place = f"{unit} {number}"
+            if fields is None:
+                raise UserError(f"{name}, {place}: {problem} ({detail}); correct it")
+            yield (place, *_named(name, place, fields))
+        return
+    with open_text(name) as file:
+        lines = ((number, line.rstrip("\n")) for number, line in enumerate(file, 1) if line.strip())
+        for count, (number, line) in enumerate(lines):
+            place, cells = f"line {number}", [cell.strip() for cell in line.split("\t" if "\t" in line else None)]
+            if len(cells) == 1 and "," in line:
+                cells = [cell.strip(' "') for cell in line.split(",")]
+            if count == 0 and cells[0].lower() in _JUDGEMENT[0]:
+                continue
+            if len(cells) not in (3, 4):
+                raise UserError(
+                    f"{name}, {place}: {counted(len(cells), 'column')}; expected query, document and grade, or TREC's "
+                    "query, iteration, document and grade"
+                )
+            yield place, cells[0], cells[-2], cells[-1]
+
+
+def _named(name: str, place: str, fields: dict[str, Any]) -> list[str]:
+    found = [next((fields[one] for one in names if fields.get(one) is not None), None) for names in _JUDGEMENT]
+    for value, names in zip(found, _JUDGEMENT, strict=True):
+        if value is None:
+            raise UserError(f"{name}, {place}: no column {names[0]!r} (there are {short_list(fields)})")
+    return [str(value) for value in found]

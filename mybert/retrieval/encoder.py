@@ -1,0 +1,42 @@
+"""Vectors of queries and passages: an `Embedder` with the prompts of a retriever, whose vectors have length 1."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mybert.embedding.embedder import Embedder
+from mybert.embedding.settings import EncodingSettings
+
+Progress = Callable[[int], object]
+
+
+class Encoder:
+    """A checkpoint as a retriever. Texts longer than the model reads are truncated.
+
+    Args:
+        plain: leave out what follows the encoder and all prompts: the mean of the last hidden states alone.
+        options: fields of `EncodingSettings`.
+    """
+
+    def __init__(self, model: str, plain: bool = False, **options: Any):
+        self.embedder = Embedder(EncodingSettings(model, normalize=True, long_texts="truncate", **options))
+        modules = None if plain else self.embedder.modules
+        self.width = self.embedder.model.config.hidden_size if plain else self.embedder.width
+        self._pooling = "mean" if plain else None
+        self._query = modules.query_prompt() if modules else ""
+        name = modules.document_prompt() if modules else None
+        self._document = modules.prompts[name] if modules and name else ""
+        default = modules.prompt(None) if modules else ""  # for texts of a kind without a prompt of its own
+        self._query, self._document = self._query or default, self._document or default
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        """(texts, width) float32."""
+        return self._vectors(texts, self._query, None)
+
+    def passages(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """(texts, width) float32."""
+        return self._vectors(texts, self._document, progress)
+
+    def _vectors(self, texts: Sequence[str], prompt: str, progress: Progress | None) -> np.ndarray:
+        return self.embedder.vectors(self.embedder.encode(texts, prompt), self._pooling, progress, prompt)

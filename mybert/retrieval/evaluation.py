@@ -1,0 +1,254 @@
+"""`mybert evaluate --documents`: a retriever beside BM25, the model that it was trained from, and their fusion."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mybert.common.manifest import (
+    ANALYSIS,
+    PREDICTIONS,
+    RESULTS,
+    identity,
+    json_line,
+    read_manifest,
+    versions,
+    write_json,
+    write_manifest,
+)
+from mybert.common.metric_titles import RETRIEVAL_SYSTEMS, metric_title
+from mybert.common.output_folders import staged_folder
+from mybert.common.progress import Bar
+from mybert.common.tables import print_table
+from mybert.finetuning.settings import EvaluateSettings
+from mybert.io.sources import describe_sources, find_sources
+from mybert.reports.write import add_report
+from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
+from mybert.retrieval.encoder import Encoder
+from mybert.retrieval.ranking import METRICS, fused, score_ranking
+from mybert.retrieval.words import Words, best_rows
+
+_DEPTH = 1000  # documents of a ranking
+_SHOWN, _WORST = 10, 20  # documents of a query in predictions.jsonl, queries in analysis.json
+_CHARACTERS = 300
+_BLOCK = 64  # queries that are compared with all documents at once
+
+Rankings = list[np.ndarray]
+"""The rows of the documents of each query, best first."""
+
+
+def evaluate_retrieval(settings: EvaluateSettings) -> Path:
+    """Ranks the documents of a collection for its queries and scores the rankings.
+
+    Returns:
+        The output folder with results.json, analysis.json, predictions.jsonl (one query per line), report.html and
+        manifest.json.
+
+    Raises:
+        UserError: model, collection, output or a setting cannot be used; nothing is written.
+    """
+    began, inputs = time.perf_counter(), (settings.model, *settings.documents, settings.queries, settings.judgements)
+    with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
+        documents = read_texts(settings.documents, "documents", settings.errors)
+        queries = read_texts([settings.queries], "queries", settings.errors)
+        judged = read_judgements(settings.judgements, queries.ids, documents.ids, settings.errors)
+        queries = _only(queries, judged)
+        start = settings.start or _start_of(settings.model)
+        rankings, language = _rank_all(settings, start, documents, queries)
+        scored = {name: _scores(found, documents, queries, judged) for name, found in rankings.items()}
+        results = _results(scored, settings) | {
+            "language": language,
+            "start_model": start,
+            "documents": len(documents.ids),
+            "left_out": dict(judged.left_out),
+            "seconds": round(time.perf_counter() - began, 1),
+            "settings": dataclasses.asdict(settings),
+            "versions": versions(),
+        }
+        write_json(folder / RESULTS, results)
+        lines = _lines(rankings, scored, documents, queries, judged)
+        (folder / PREDICTIONS).write_text("".join(map(json_line, lines)), encoding="utf-8", newline="\n")
+        analysis = {"worse": {other: _worse(lines, other) for other in ("bm25", "start")}}
+        (folder / ANALYSIS).write_text(json_line(analysis), encoding="utf-8", newline="\n")
+        files = find_sources([*settings.documents, settings.queries, settings.judgements])
+        write_manifest(
+            folder,
+            "evaluate",
+            settings=settings,
+            inputs={"model": identity(settings.model), "start": identity(start), **describe_sources(files)},
+            counts={"documents": len(documents.ids), "queries": len(queries.ids)},
+            metrics=results["model"],
+        )
+        add_report(folder)
+    _print(results)
+    return Path(settings.output)
+
+
+def _only(queries: Texts, judged: Judgements) -> Texts:
+    """The queries that have a relevant document."""
+    kept = [place for place, key in enumerate(queries.ids) if key in judged.grades]
+    return Texts(*([values[place] for place in kept] for values in queries))
+
+
+def _start_of(model: str) -> str:
+    """The model that a model was fine-tuned from, if its manifest names one that is still there; or itself."""
+    found = read_manifest(model).get("inputs", {}) if Path(model).is_dir() else {}
+    path = (found.get("model") or {}).get("path") if isinstance(found, dict) else None
+    return path if isinstance(path, str) and Path(path).is_dir() else model
+
+
+def _rank_all(
+    settings: EvaluateSettings, start: str, documents: Texts, queries: Texts
+) -> tuple[dict[str, Rankings], str]:
+    """The rankings of each system, and the language of BM25."""
+    passages, asked = documents.passages(), queries.passages()
+    twins = _twins(documents, queries)
+    words = Words.of(passages, settings.language)
+    options = {"device": settings.device, "dtype": settings.dtype}
+    options |= {"max_length": settings.max_length, "max_tokens_per_batch": settings.max_tokens_per_batch}
+    by_words = []
+    for query, twin in zip(asked, twins, strict=True):
+        rows, _ = words.best(query, _DEPTH + 1)
+        by_words.append(rows[rows != twin][:_DEPTH])
+    found = {
+        "model": _by_vectors(Encoder(settings.model, **options), passages, asked, twins),
+        "bm25": by_words,
+        "start": _by_vectors(Encoder(start, plain=True, **options), passages, asked, twins),
+    }
+    pairs = zip(found["model"], by_words, strict=True)
+    return found | {"hybrid": [fused(pair, _DEPTH)[0] for pair in pairs]}, words.analyzer.language
+
+
+def _twins(documents: Texts, queries: Texts) -> list[int]:
+    """The document that is the query itself, with its id and text, as in some collections; it is not to be found."""
+    places = {key: row for row, key in enumerate(documents.ids)}
+    rows = [places.get(key, -1) for key in queries.ids]
+    return [
+        row if row >= 0 and text == documents.texts[row] else -1 for row, text in zip(rows, queries.texts, strict=True)
+    ]
+
+
+def _by_vectors(encoder: Encoder, passages: list[str], asked: list[str], twins: list[int]) -> Rankings:
+    with Bar(total=len(passages), desc="encoding", unit="documents", leave=False) as bar:
+        vectors = encoder.passages(passages, bar.update)
+    encoded, found = encoder.queries(asked), []
+    for first in range(0, len(asked), _BLOCK):
+        scores = encoded[first : first + _BLOCK] @ vectors.T
+        for one, twin in zip(scores, twins[first : first + _BLOCK], strict=True):
+            rows = best_rows(one, _DEPTH + 1)
+            found.append(rows[rows != twin][:_DEPTH])
+    return found
+
+
+def _scores(rankings: Rankings, documents: Texts, queries: Texts, judged: Judgements) -> dict[str, np.ndarray]:
+    """Each metric of each query."""
+    found = [
+        score_ranking([documents.ids[row] for row in rows], judged.grades[key])
+        for rows, key in zip(rankings, queries.ids, strict=True)
+    ]
+    return {name: np.array([one[name] for one in found]) for name in METRICS}
+
+
+def _results(scored: dict[str, dict[str, np.ndarray]], settings: EvaluateSettings) -> dict[str, Any]:
+    """Means, their intervals, and the differences of the model from the others with theirs."""
+    count = len(scored["model"][METRICS[0]])
+    random = np.random.default_rng(settings.seed)
+    samples = [random.integers(count, size=count) for _ in range(settings.bootstrap)]
+
+    def interval(values: np.ndarray) -> list[float] | None:
+        means = [values[sample].mean() for sample in samples]
+        return np.percentile(means, (2.5, 97.5)).tolist() if means else None
+
+    of_model = scored["model"]
+    return {
+        "task": "retrieval",
+        "metric": METRICS[0],
+        **{system: {name: float(values.mean()) for name, values in of.items()} for system, of in scored.items()},
+        "intervals_95": {
+            system: {name: interval(values) for name, values in of.items()} for system, of in scored.items()
+        },
+        "differences": {
+            other: {
+                name: {
+                    "mean": float((of_model[name] - of[name]).mean()),
+                    "interval": interval(of_model[name] - of[name]),
+                }
+                for name in METRICS
+            }
+            for other, of in scored.items()
+            if other != "model"
+        },
+        "rows": count,
+    }
+
+
+def _lines(
+    rankings: dict[str, Rankings],
+    scored: dict[str, dict[str, np.ndarray]],
+    documents: Texts,
+    queries: Texts,
+    judged: Judgements,
+) -> list[dict[str, Any]]:
+    """What each system found for each query."""
+    places = {key: row for row, key in enumerate(documents.ids)}
+    passages = documents.passages()
+
+    def shown(row: int, grades: dict[str, int]) -> dict[str, Any]:
+        key = documents.ids[row]
+        return {"id": key, "grade": grades.get(key, 0), "text": passages[row][:_CHARACTERS]}
+
+    lines = []
+    for number, (key, query) in enumerate(zip(queries.ids, queries.passages(), strict=True)):
+        grades = judged.grades[key]
+        relevant = sorted((name for name in grades if grades[name]), key=lambda name: -grades[name])
+        lines.append(
+            {
+                "id": key,
+                "query": query,
+                "scores": {
+                    system: {name: float(of[name][number]) for name in METRICS} for system, of in scored.items()
+                },
+                "relevant": [shown(places[name], grades) for name in relevant[:_SHOWN]],
+                "found": {
+                    system: [shown(row, grades) for row in ranked[number][:_SHOWN].tolist()]
+                    for system, ranked in rankings.items()
+                },
+            }
+        )
+    return lines
+
+
+def _worse(lines: Sequence[dict[str, Any]], other: str) -> dict[str, Any]:
+    """The queries for which the model is worse than another system, the largest differences first."""
+
+    def difference(line: dict[str, Any]) -> float:
+        return line["scores"]["model"][METRICS[0]] - line["scores"][other][METRICS[0]]
+
+    worse = sorted((line for line in lines if difference(line) < 0), key=difference)
+    rows = [
+        {
+            "id": line["id"],
+            "query": line["query"],
+            "model": line["scores"]["model"][METRICS[0]],
+            other: line["scores"][other][METRICS[0]],
+            "relevant": line["relevant"][0],
+            "found": line["found"]["model"][0] if line["found"]["model"] else None,
+        }
+        for line in worse[:_WORST]
+    ]
+    better = sum(difference(line) > 0 for line in lines)
+    return {"worse": len(worse), "better": better, "queries": rows}
+
+
+def _print(results: dict[str, Any]) -> None:
+    rows = []
+    for system, title in RETRIEVAL_SYSTEMS.items():
+        low, high = results["intervals_95"][system][METRICS[0]] or (None, None)
+        interval = "-" if low is None else f"{low:.3f} to {high:.3f}"
+        rows.append((title, *(f"{results[system][name]:.3f}" for name in METRICS), interval))
+    print(f"{results['rows']:,} queries, {results['documents']:,} documents, language of BM25: {results['language']}")
+    columns = ("ranked by", *map(metric_title, METRICS), "95% interval")
+    print_table("Retrieval", rows, columns)

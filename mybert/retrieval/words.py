@@ -1,0 +1,238 @@
+"""BM25: the words of texts, where they occur, and the scores of texts for a query.
+
+The formula and its numbers are those of bm25s and Lucene. bm25s stores finished scores, which change with every text
+that is added. Here counts are stored, so that parts with texts of their own can be added, merged and memory mapped.
+
+Shapes: `R` texts, `W` different words, `P` postings (pairs of a word and a text that has it).
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mybert.common.errors import UserError, needing
+from mybert.common.languages import marks
+
+K1, B = 0.9, 0.4
+"""Of BM25, as in Anserini."""
+_LISTS = {  # stop words of bm25s, stemmer of Snowball
+    "en": ("EN", "porter"),
+    "de": ("GERMAN", "german"),
+    "nl": ("DUTCH", "dutch"),
+    "fr": ("FRENCH", "french"),
+    "es": ("SPANISH", "spanish"),
+    "pt": ("PORTUGUESE", "portuguese"),
+    "it": ("ITALIAN", "italian"),
+    "ru": ("RUSSIAN", "russian"),
+    "sv": ("SWEDISH", "swedish"),
+    "no": ("NORWEGIAN", "norwegian"),
+    "da": ("DANISH", "danish"),
+    "tr": ("TURKISH", "turkish"),
+    "fi": (None, "finnish"),
+    "hu": (None, "hungarian"),
+    "ro": (None, "romanian"),
+    "ca": (None, "catalan"),
+    "cs": (None, "czech"),
+    "pl": (None, "polish"),
+    "el": (None, "greek"),
+    "id": (None, "indonesian"),
+    "ar": (None, "arabic"),
+    "hi": (None, "hindi"),
+    "any": (None, None),
+}
+LANGUAGES = tuple(_LISTS)
+"""Languages of `Analyzer`; `any` has neither stop words nor a stemmer."""
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_SAMPLE, _SAMPLE_CHARACTERS = 500, 2000  # texts from which a language is guessed
+_LEAST_SHARE = 0.05  # of stop words, below which texts are in none of the languages
+_REMEMBERED = 1_000_000  # words
+_NO_HASHES = np.array([], dtype=np.uint64)
+
+
+class Analyzer:
+    """From a text to the hashes of its words: lower-cased, without stop words, stemmed.
+
+    Each Chinese or Japanese character is a word.
+
+    Args:
+        language: one of `LANGUAGES`.
+    """
+
+    def __init__(self, language: str):
+        if language not in _LISTS:
+            raise UserError(f"--language {language}: expected {', '.join(LANGUAGES)}")
+        with needing("retrieval", "BM25"):
+            import bm25s.stopwords
+            import Stemmer
+        self.language = language
+        stop_words, stemmer = _LISTS[language]
+        self._stop_words = frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{stop_words}") if stop_words else ())
+        self._stem = Stemmer.Stemmer(stemmer).stemWord if stemmer else str
+        self._hashes: dict[str, int | None] = {}
+        self._word = re.compile(rf"[{_CJK}]|(?:(?![{_CJK}])[\w{marks()}])+")
+
+    def hashes(self, text: str) -> list[int]:
+        """The hash of each word that is no stop word."""
+        known = self._hashes
+        found = [known[word] if word in known else self._hash(word) for word in self._word.findall(text)]
+        return [value for value in found if value is not None]
+
+    def spans(self, text: str, query: str) -> list[tuple[int, int]]:
+        """Start and end of each word of `text` that is also in `query`, in any of its forms."""
+        wanted = set(self.hashes(query))
+        return [match.span() for match in self._word.finditer(text) if wanted.intersection(self.hashes(match[0]))]
+
+    def _hash(self, word: str) -> int | None:
+        lower = word.lower()
+        value = None
+        if lower not in self._stop_words:
+            digest = hashlib.blake2b(self._stem(lower).encode(errors="surrogatepass"), digest_size=8).digest()
+            value = int.from_bytes(digest, "little")
+        if len(self._hashes) < _REMEMBERED:
+            self._hashes[word] = value
+        return value
+
+
+def guess_language(texts: Sequence[str]) -> str:
+    """The language with the most stop words in the first texts; `any` if there are few."""
+    with needing("retrieval", "BM25"):
+        import bm25s.stopwords
+
+    words = [word for text in texts[:_SAMPLE] for word in text[:_SAMPLE_CHARACTERS].lower().split()]
+    best, most = "any", _LEAST_SHARE * len(words)
+    for language, (name, _) in _LISTS.items():
+        stop_words = frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{name}") if name else ())
+        if (count := sum(word in stop_words for word in words)) > most:
+            best, most = language, count
+    return best
+
+
+class Postings(NamedTuple):
+    """In which texts each word occurs, as arrays in memory or in mapped files.
+
+    Attributes:
+        hashes: (W,) uint64, ascending.
+        starts: (W + 1,) int64: `rows[starts[w] : starts[w + 1]]` are the texts of word w.
+        rows: (P,) int32, ascending within a word.
+        counts: (P,) uint16: how often the word occurs in the text.
+        lengths: (R,) int32: number of words of each text.
+    """
+
+    hashes: np.ndarray
+    starts: np.ndarray
+    rows: np.ndarray
+    counts: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, texts: Iterable[str], analyzer: Analyzer) -> "Postings":
+        """Counts the words of texts."""
+        lengths, found = [], []
+        for text in texts:
+            found.append(np.array(analyzer.hashes(text), dtype=np.uint64))
+            lengths.append(len(found[-1]))
+        hashes, words = np.unique(np.concatenate([*found, _NO_HASHES]), return_inverse=True)
+        rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+        pairs, counts = np.unique(words * max(len(lengths), 1) + rows, return_counts=True)
+        words, rows = np.divmod(pairs, max(len(lengths), 1))
+        return cls._packed(hashes, words, rows, counts, np.array(lengths))
+
+    @classmethod
+    def merged(cls, parts: Sequence["Postings"], kept: Sequence[np.ndarray]) -> "Postings":
+        """The postings of several parts, one after the other; `kept` has the rows of each part that stay."""
+        words, rows, counts, lengths, before = [], [], [], [], 0
+        hashes = np.unique(np.concatenate([part.hashes for part in parts]))
+        for part, stay in zip(parts, kept, strict=True):
+            place = np.full(len(part.lengths), -1)
+            place[stay] = np.arange(before, before + len(stay))
+            moved = place[part.rows]
+            of_word = np.repeat(np.searchsorted(hashes, part.hashes), np.diff(part.starts))
+            words.append(of_word[moved >= 0])
+            rows.append(moved[moved >= 0])
+            counts.append(part.counts[moved >= 0])
+            lengths.append(part.lengths[stay])
+            before += len(stay)
+        order = np.argsort(np.concatenate(words), kind="stable")
+        arrays = [np.concatenate(one)[order] for one in (words, rows, counts)]
+        return cls._packed(hashes, *arrays, np.concatenate(lengths))
+
+    @classmethod
+    def _packed(cls, hashes, words, rows, counts, lengths) -> "Postings":
+        starts = np.concatenate([[0], np.cumsum(np.bincount(words, minlength=len(hashes)))]).astype(np.int64)
+        counts = np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
+        return cls(hashes, starts, rows.astype(np.int32), counts, lengths.astype(np.int32))
+
+    def save(self, folder: Path) -> None:
+        for name, array in self._asdict().items():
+            np.save(folder / f"words_{name}.npy", array)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Postings":
+        """The arrays in the files of `save`, memory mapped."""
+        return cls(*(np.load(folder / f"words_{name}.npy", mmap_mode="r") for name in cls._fields))
+
+    def places(self, word: int) -> slice:
+        """The postings of the word with this hash."""
+        place = int(np.searchsorted(self.hashes, np.uint64(word)))
+        if place == len(self.hashes) or int(self.hashes[place]) != word:
+            return slice(0, 0)
+        return slice(int(self.starts[place]), int(self.starts[place + 1]))
+
+
+@dataclass
+class Words:
+    """BM25 over one or several parts, whose texts are numbered one part after the other."""
+
+    analyzer: Analyzer
+    parts: Sequence[Postings]
+
+    def __post_init__(self):
+        self.count = sum(len(part.lengths) for part in self.parts)
+        total = sum(int(part.lengths.sum(dtype=np.int64)) for part in self.parts)
+        self._mean_length = max(total / max(self.count, 1), 1e-9)
+        self._norms = [(K1 * (1 - B + B * part.lengths / self._mean_length)).astype(np.float32) for part in self.parts]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], language: str | None = None) -> "Words":
+        """BM25 over texts in memory.
+
+        Args:
+            language: one of `LANGUAGES`; None: that of most stop words.
+        """
+        analyzer = Analyzer(language or guess_language(texts))
+        return cls(analyzer, [Postings.of(texts, analyzer)])
+
+    def scores(self, query: str) -> np.ndarray:
+        """(R,) float32: the score of each text; 0 if it has no word of the query."""
+        scores = [np.zeros(len(part.lengths), dtype=np.float32) for part in self.parts]
+        for word, times in Counter(self.analyzer.hashes(query)).items():
+            places = [part.places(word) for part in self.parts]
+            found = sum(place.stop - place.start for place in places)
+            weight = np.float32(times * np.log1p((self.count - found + 0.5) / (found + 0.5)))
+            for score, part, norm, place in zip(scores, self.parts, self._norms, places, strict=True):
+                rows, counts = part.rows[place], part.counts[place].astype(np.float32)
+                score[rows] += weight * counts / (counts + norm[rows])
+        return np.concatenate(scores) if len(scores) != 1 else scores[0]
+
+    def best(self, query: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The texts with the highest scores above 0, best first, and these scores; of equal scores the first."""
+        scores = self.scores(query)
+        rows = best_rows(scores, count)
+        rows = rows[scores[rows] > 0]
+        return rows, scores[rows]
+
+
+def best_rows(scores: np.ndarray, count: int) -> np.ndarray:
+    """The places of the highest scores, best first; of equal scores the first."""
+    if count < len(scores):
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        rows = np.flatnonzero(scores >= least)
+    else:
+        rows = np.arange(len(scores))
+    return rows[np.argsort(-scores[rows], kind="stable")[:count]]

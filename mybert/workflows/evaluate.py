@@ -1,0 +1,16 @@
+"""`mybert evaluate`: the heads of `mybert.finetuning` on labelled rows, and the retrievers of `mybert.retrieval`."""
+
+from pathlib import Path
+
+from mybert.finetuning.settings import EvaluateSettings
+
+
+def evaluate(settings: EvaluateSettings) -> Path:
+    """Scores a model; see `mybert.finetuning.evaluation.evaluate` and `mybert.retrieval.evaluation`."""
+    if settings.documents:
+        from mybert.retrieval.evaluation import evaluate_retrieval
+
+        return evaluate_retrieval(settings)
+    from mybert.finetuning.evaluation.evaluate import evaluate
+
+    return evaluate(settings)

@@ -1,0 +1,118 @@
+"""Collections in the formats of BEIR, TREC and MS MARCO, and their mistakes."""
+
+import json
+
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.retrieval.collections import Texts, read_judgements, read_texts
+
+EXPECTED = Texts(["d1", "d2"], ["Cats", ""], ["They sleep.", "Dogs run."])
+BEIR = '{"_id": "d1", "title": "Cats", "text": "They sleep."}\n{"_id": "d2", "title": "", "text": "Dogs run."}\n'
+FORMATS = {
+    "corpus.jsonl": BEIR,
+    "corpus.json": json.dumps([json.loads(line) for line in BEIR.splitlines()]),
+    "docs.csv": "docno,title,text\nd1,Cats,They sleep.\nd2,,Dogs run.\n",
+    "docs.tsv": "id\ttitle\ttext\nd1\tCats\tThey sleep.\nd2\t\tDogs run.\n",
+    "collection.tsv": "d1\tCats\tThey sleep.\nd2\tDogs run.\n",
+    "trec.txt": "<DOC>\n<DOCNO> d1 </DOCNO>\n<TITLE>Cats</TITLE>\n<TEXT>\nThey\nsleep.\n</TEXT>\n</DOC>\n"
+    "<DOC><DOCNO>d2</DOCNO><TEXT>Dogs run.</TEXT></DOC>",
+}
+TOPICS = """<top>
+<num> Number: q1
+<title> sleeping cats
+
+<desc> Description:
+What do cats do?
+</top>
+<top><num>q2</num><title>dogs</title></top>
+"""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_documents_are_read_in_every_format(tmp_path, name):
+    (tmp_path / name).write_text(FORMATS[name])
+    found = read_texts([str(tmp_path / name)], "documents")
+    assert found == EXPECTED
+    assert found.passages() == ["Cats They sleep.", "Dogs run."]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("topics.txt", TOPICS), ("queries.tsv", "q1\tsleeping cats\nq2\tdogs\n"),
+     ("queries.jsonl", '{"_id": 1, "text": "sleeping cats"}\n{"_id": 2, "text": "dogs"}\n'),
+     ("questions.jsonl", '{"id": "q1", "question": "sleeping cats"}\n{"id": "q2", "question": "dogs"}\n')],
+)  # fmt: skip
+def test_queries_are_read_in_every_format(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    found = read_texts([str(tmp_path / name)], "queries")
+    assert found.texts == ["sleeping cats", "dogs"] and found.ids in (["q1", "q2"], ["1", "2"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td2\t1\n"),
+        ("qrels.dev.tsv", "q1\td1\t2\nq1\td2\t0\nq2\td2\t1\n"),
+        ("qrels.txt", "q1 0 d1 2\nq1 0 d2 -1\nq2 Q0 d2 1\n"),
+        ("qrels.trec", "q1 0 d1 2\nq2 0 d2 1\nq1 0 d2 0\n"),
+        ("qrels.csv", "query_id,doc_id,score\nq1,d1,2\nq1,d2,0\nq2,d2,1\n"),
+        ("qrels.jsonl", '{"query-id": "q1", "corpus-id": "d1", "score": 2}\n{"qid": "q1", "docid": "d2", "rel": 0}\n'
+         '{"query_id": "q2", "doc_id": "d2", "label": 1}\n'),
+    ],
+)  # fmt: skip
+def test_judgements_are_read_in_every_format(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    found = read_judgements(str(tmp_path / name), ["q1", "q2"], ["d1", "d2"])
+    assert found.grades == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1}}
+
+
+def test_queries_without_judgements_are_left_out_in_one_line(tmp_path, capsys):
+    (tmp_path / "qrels.tsv").write_text("q1\td1\t1\nq2\td1\t0\n")
+    found = read_judgements(str(tmp_path / "qrels.tsv"), ["q1", "q2", "q3"], ["d1"])
+    assert list(found.grades) == ["q1"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("left out 2 of 3 queries: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("q1\td9\t1\n", "line 1: the document is not in --documents (found 'd9')"),
+        ("q9\td1\t1\n", "line 1: the query is not in --queries (found 'q9')"),
+        ("q1\td1\tgood\n", "line 1: the grade 'good' is no whole number"),
+        ("q1\td1\t0.5\n", "line 1: the grade '0.5' is no whole number"),
+        ("q1\td1\n", "line 1: 2 columns; expected query, document and grade"),
+        ("q1\td1\t0\n", "judges no document as relevant"),
+        ("", "judges no document as relevant"),
+    ],
+)
+def test_incorrect_judgements_are_refused_with_their_line(tmp_path, content, message):
+    (tmp_path / "qrels.tsv").write_text(content)
+    with pytest.raises(UserError) as error:
+        read_judgements(str(tmp_path / "qrels.tsv"), ["q1"], ["d1"])
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsys):
+    (tmp_path / "qrels.tsv").write_text("q1\td1\t1\nq1\td8\t1\nq1\td9\t1\n")
+    found = read_judgements(str(tmp_path / "qrels.tsv"), ["q1"], ["d1"], errors="skip")
+    assert found.grades == {"q1": {"d1": 1}}
+    assert "left out 2 judgements: the document is not in --documents" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n', "line 2: the id '1' is also in"),
+        ('{"_id": "1", "text": " "}\n', "line 1: id '1' has no text"),
+        ('{"text": "a"}\n', "line 1: no id; expected one of _id, id"),
+        ('{"_id": "1", "words": "a"}\n', "expected a column for the text, such as text"),
+        ("", "no documents with an id and a text"),
+    ],
+)
+def test_incorrect_documents_are_refused(tmp_path, content, message):
+    (tmp_path / "corpus.jsonl").write_text(content)
+    with pytest.raises(UserError) as error:
+        read_texts([str(tmp_path / "corpus.jsonl")], "documents")
+    assert message in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,110 @@
+"""`mybert evaluate --documents`: metrics against trec_eval, and the comparison of systems."""
+
+import json
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from mybert import cli
+from mybert.retrieval.ranking import METRICS, fused, score_ranking
+
+TREC = {"ndcg_cut_10": "ndcg@10", "recall_10": "recall@10", "recall_100": "recall@100", "map": "map"}
+DOCUMENTS = {
+    f"d{number}": f"{animal} {verb} in the {place}"
+    for number, (animal, verb, place) in enumerate(
+        (animal, verb, place)
+        for animal in ("cats", "dogs", "birds")
+        for verb in ("sleep", "run")
+        for place in ("house", "park", "rain")
+    )
+}
+QUERIES = {"q1": "a sleeping cat in a house", "q2": "birds in the rain", "q3": "who runs?", "q4": "nothing judged"}
+GRADES = {"q1": {"d0": 2, "d1": 1, "d3": 0}, "q2": {"d14": 2, "d17": 1}, "q3": {"d9": 1, "d10": 1, "d4": 1}}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_metrics_are_those_of_trec_eval(seed):
+    random = np.random.default_rng(seed)
+    names = [f"d{number:03}" for number in range(150)]
+    grades = {
+        f"q{q}": {name: int(random.integers(0, 4)) for name in random.choice(names, random.integers(1, 30), False)}
+        | {"d000": 1}
+        for q in range(20)
+    }
+    ranked = {query: random.permutation(names)[: random.integers(1, 150)].tolist() for query in grades}
+    run = {query: {name: float(-rank) for rank, name in enumerate(found)} for query, found in ranked.items()}
+    measures = {"ndcg_cut_10", "recall_10,100", "map", "recip_rank"}
+    expected = pytrec_eval.RelevanceEvaluator(grades, measures).evaluate(run)
+    for query, found in ranked.items():
+        scores = score_ranking(found, grades[query])
+        assert list(scores) == list(METRICS)
+        for theirs, ours in TREC.items():
+            assert scores[ours] == pytest.approx(expected[query][theirs], abs=1e-6)
+        reciprocal = expected[query]["recip_rank"]  # of any depth
+        assert scores["mrr@10"] == pytest.approx(reciprocal if reciprocal >= 0.1 else 0, abs=1e-6)
+
+
+def test_fusion_adds_reciprocal_ranks():
+    rankings = [np.array([5, 3, 1]), np.array([3, 7])]
+    rows, sums = fused(rankings, 10)
+    assert rows.tolist() == [3, 5, 7, 1]
+    assert sums == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63])
+    assert fused(rankings, 2)[0].tolist() == [3, 5]
+    assert fused([np.array([], dtype=int)] * 2, 2)[0].tolist() == []
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    """The words that name a collection of BEIR's form."""
+    folder = tmp_path_factory.mktemp("collection")
+    for name, texts in (("corpus", DOCUMENTS), ("queries", QUERIES)):
+        lines = (json.dumps({"_id": key, "title": "", "text": text}) + "\n" for key, text in texts.items())
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    rows = [f"{query}\t{name}\t{grade}\n" for query, found in GRADES.items() for name, grade in found.items()]
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    names = {"documents": "corpus.jsonl", "queries": "queries.jsonl", "judgements": "qrels.tsv"}
+    return [word for flag, name in names.items() for word in (f"--{flag}", str(folder / name))]
+
+
+def evaluate(model, collection, output, *words) -> int:
+    return cli.main(["evaluate", "--model", str(model), *collection, "--output", str(output), *map(str, words)])
+
+
+def test_four_systems_are_compared_and_reported(minilm_folder, collection, tmp_path, capsys):
+    assert evaluate(minilm_folder, collection, tmp_path / "scores") == 0
+    results = json.loads((tmp_path / "scores" / "results.json").read_text())
+    lines = [json.loads(line) for line in (tmp_path / "scores" / "predictions.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["q1", "q2", "q3"] and results["rows"] == 3
+    for system in ("model", "bm25", "start", "hybrid"):
+        run = {
+            line["id"]: {one["id"]: -float(rank) for rank, one in enumerate(line["found"][system])} for line in lines
+        }
+        expected = pytrec_eval.RelevanceEvaluator(GRADES, {"ndcg_cut_10", "recall_10"}).evaluate(run)
+        for theirs, ours in (("ndcg_cut_10", "ndcg@10"), ("recall_10", "recall@10")):
+            mean = np.mean([expected[query][theirs] for query in GRADES])
+            assert results[system][ours] == pytest.approx(mean, abs=1e-6)
+        low, high = results["intervals_95"][system]["ndcg@10"]
+        assert low <= results[system]["ndcg@10"] <= high
+    difference = results["model"]["map"] - results["bm25"]["map"]
+    assert results["differences"]["bm25"]["map"]["mean"] == pytest.approx(difference)
+    report = (tmp_path / "scores" / "report.html").read_text()
+    assert "start model, mean pooling" in report and "Where the model is worse" in report
+    assert "left out 1 of 4 queries" in capsys.readouterr().out
+    assert cli.main(["doctor", str(tmp_path / "scores")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--data: expected labelled rows; or --documents, --queries and --judgements"),
+        (["--documents", "corpus.jsonl"], "--queries and --judgements: missing"),
+        (["--data", "rows.csv", "--language", "de"], "--language needs --documents"),
+    ],
+)
+def test_a_collection_has_three_parts(minilm_folder, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus.jsonl", "rows.csv"):
+        (tmp_path / name).write_text("text,label\na,b\n")
+    assert evaluate(minilm_folder, words, tmp_path / "scores") == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,110 @@
+"""BM25 against bm25s."""
+
+import bm25s
+import numpy as np
+import pytest
+import Stemmer
+from bm25s.stopwords import STOPWORDS_EN
+
+from mybert.common.errors import UserError
+from mybert.retrieval.words import Analyzer, Postings, Words, best_rows, guess_language
+
+TEXTS = [
+    "The cats sleep in the house, and the dog sleeps too.",
+    "A dog runs: dogs are running in the park",
+    "",
+    "Birds in the rain. Rain, rain, rain!",
+    "the and of",
+    "Ein Hund läuft mit C und x durch den Park",
+    "cat",
+]
+QUERIES = ["running dogs in the rain", "cat", "dog dog dog cats", "C", "unknown words", "the", ""]
+
+
+def reference(texts: list[str], query: str) -> np.ndarray:
+    options = {
+        "stopwords": list(STOPWORDS_EN),
+        "stemmer": Stemmer.Stemmer("porter"),
+        "token_pattern": r"(?u)\b\w+\b",
+        "show_progress": False,
+    }
+    index = bm25s.BM25(k1=0.9, b=0.4, method="lucene")
+    index.index(bm25s.tokenize(texts, return_ids=False, **options), show_progress=False)
+    (words,) = bm25s.tokenize([query], return_ids=False, **options)
+    known = [word for word in words if word in index.vocab_dict and word]
+    return index.get_scores(known) if known else np.zeros(len(texts))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_scores_are_those_of_bm25s(query):
+    assert np.allclose(Words.of(TEXTS, "en").scores(query), reference(TEXTS, query), atol=1e-5)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_parts_and_merged_parts_have_the_scores_of_all_texts_at_once(query):
+    analyzer = Analyzer("en")
+    parts = [Postings.of(TEXTS[start : start + 3], analyzer) for start in range(0, len(TEXTS), 3)]
+    merged = Postings.merged(parts, [np.arange(len(part.lengths)) for part in parts])
+    for found in (Words(analyzer, parts), Words(analyzer, [merged])):
+        assert np.allclose(found.scores(query), reference(TEXTS, query), atol=1e-5)
+
+
+def test_merging_leaves_out_deleted_texts_and_their_words():
+    analyzer, kept = Analyzer("en"), [np.array([0, 3]), np.array([1])]
+    parts = [Postings.of(TEXTS[:4], analyzer), Postings.of(TEXTS[4:], analyzer)]
+    texts = [TEXTS[0], TEXTS[3], TEXTS[5]]
+    found = Words(analyzer, [Postings.merged(parts, kept)])
+    for query in QUERIES:
+        assert np.allclose(found.scores(query), reference(texts, query), atol=1e-5)
+
+
+def test_saved_postings_are_read_again(tmp_path):
+    made = Postings.of(TEXTS, Analyzer("en"))
+    made.save(tmp_path)
+    for one, other in zip(made, Postings.load(tmp_path), strict=True):
+        assert np.array_equal(one, other) and one.dtype == other.dtype
+
+
+def test_texts_without_a_word_of_the_query_are_not_found():
+    rows, scores = Words.of(TEXTS, "en").best("dogs", 10)
+    assert sorted(rows.tolist()) == [0, 1] and (scores > 0).all()
+
+
+def test_equal_scores_keep_their_order():
+    assert best_rows(np.array([1.0, 2.0, 1.0, 2.0, 1.0]), 4).tolist() == [1, 3, 0, 2]
+
+
+def test_every_text_equal():
+    rows, scores = Words.of(["same text"] * 5, "en").best("same", 3)
+    assert rows.tolist() == [0, 1, 2] and len(set(scores.tolist())) == 1
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "The house that we have seen is not for the children of this town"),
+        ("de", "Das Haus, das wir gesehen haben, ist nicht für die Kinder dieser Stadt"),
+        ("fr", "La maison que nous avons vue n'est pas pour les enfants de cette ville"),
+        ("es", "La casa que hemos visto no es para los niños de esta ciudad"),
+        ("any", "東京は日本の首都である"),
+        ("any", ""),
+    ],
+)
+def test_the_language_is_that_of_the_stop_words(language, text):
+    assert guess_language([text]) == language
+
+
+def test_chinese_and_german_words_are_found():
+    texts = ["東京は日本の首都", "Die Häuser der Stadt", "北京是中国的首都"]
+    assert Words.of(texts, "any").best("日本", 3)[0].tolist() == [0]
+    assert Words.of(texts, "de").best("Haus", 3)[0].tolist() == [1]
+
+
+def test_words_of_the_query_are_marked_in_all_their_forms():
+    text = "A dog runs: the dogs are running"
+    assert [text[a:b] for a, b in Analyzer("en").spans(text, "the running dog")] == ["dog", "runs", "dogs", "running"]
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(UserError, match="--language xx: expected en, de"):
+        Analyzer("xx")
