@@ -16,6 +16,8 @@ def predict(served: ServedCheckpoint, body: Body) -> Work:
     texts."""
     has_inputs = served.task == "text-classification"
     if body.get("rows") is not None:
+        if body.get("inputs") is not None:
+            raise Refused(422, "expected rows or inputs, found both; send two requests")
         return _work(served, field(body, "rows", list), lambda found: b'{"predictions": ' + json_list(found) + b"}")
     if body.get("inputs") is None or not has_inputs:
         expected = "rows or inputs" if has_inputs else "rows"

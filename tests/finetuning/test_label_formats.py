@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from mybert import Predictor
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
-from mybert.finetuning.data.run_data import _warnings, draw_rows
+from mybert.finetuning.data.run_data import _warnings, draw_by_content, draw_rows
 from mybert.finetuning.evaluation.bootstrap_scores import best_label_threshold
 from mybert.finetuning.task_checkpoint import _name_labels_once
 from mybert.finetuning.tasks.text_classification import TextClassification
@@ -224,6 +225,22 @@ def test_training_rows_are_sampled_by_the_seed(finetune, write_rows, opinions, t
     assert finetune("text-classification", "--train", train, "--max-train-samples", 12, "--max-steps", 1) == 0
     found = results(tmp_path / "out")["data"]["train"]
     assert found["rows"] == 12 and set(found["balance"]) == {"good", "bad"}
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_the_same_rows_are_drawn_whatever_their_order_their_labels_and_other_rows_are(form):
+    rows = [{"text": f"r\u00e9sum\u00e9 {number}", "label": "a"} for number in range(200)]
+
+    def drawn(rows: list[dict], count: int, seed: int = 0) -> set[str]:
+        numbers = draw_by_content(Dataset.from_list(rows), task_of(), count, seed)
+        assert numbers == sorted(set(numbers)) and len(numbers) == min(count, len(rows))
+        return {unicodedata.normalize("NFC", rows[number]["text"]) for number in numbers}
+
+    first = drawn(rows, 50)
+    changed = [{"text": unicodedata.normalize(form, row["text"]), "label": "b"} for row in reversed(rows)]
+    assert drawn(changed, 50) == first < drawn(rows, 80) and drawn(rows, 50, seed=1) != first
+    more = drawn([*rows, *({"text": f"new {number}", "label": "a"} for number in range(20))], 50)
+    assert len(more - first) <= 20 and {text for text in more if text.startswith("r")} <= first
 
 
 @pytest.mark.parametrize("seed", range(3))

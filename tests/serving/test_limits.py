@@ -315,6 +315,11 @@ def test_a_request_of_another_method_or_without_the_field_names_the_right_one(se
     assert service.post("/info", {}).json()["error"] == "POST is not supported here; use GET or HEAD"
     for body, found in (({"row": ["sea"]}, "row"), ({}, "nothing")):
         assert service.post("/predict", body).json()["error"] == f"expected rows or inputs, found {found}"
+    found = service.post("/predict", {"rows": ["sea"], "inputs": "sea"})
+    assert (found.status_code, found.json()["error"]) == (
+        422,
+        "expected rows or inputs, found both; send two requests",
+    )
     found = serve("encoder").post("/v1/embeddings", {"inputs": "sea"}).json()["error"]["message"]
     assert found == "input: expected a text or a list of texts or token arrays, found nothing"
 

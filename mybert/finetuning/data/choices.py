@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.finetuning.data.label_columns import of_cell
 from mybert.finetuning.data.labels import READINGS, is_missing, label_name
 
@@ -53,8 +55,17 @@ def texts_and_names(choices: Any) -> tuple[Any, list[str] | None]:
     if not isinstance(choices, Mapping) or not isinstance(texts := choices.get("text"), list):
         return choices, None
     names = choices.get("label")
-    has_names = isinstance(names, list) and len(names) == len(texts) and not any(map(is_missing, names))
-    return texts, list(map(_plain, names)) if has_names else None
+    if not isinstance(names, list):
+        return texts, None if is_missing(names) else [_plain(names)]
+    names = ["" if is_missing(name) else _plain(name) for name in names]
+    return texts, names if any(names) else None
+
+
+def names_problem(names: Sequence[str] | None, choices: Sequence[str]) -> str | None:
+    """What is wrong with the labels that a row gives its choices."""
+    if names is None or (len(names) == len(choices) == len(set(names)) and all(names)):
+        return None
+    return f"{counted(len(choices), 'choice')} with the labels {short_list(names)}; give each a label of its own"
 
 
 def choice_of(label: Any, choices: Sequence[str], names: Sequence[str] | None, reading: str | None) -> int | None:

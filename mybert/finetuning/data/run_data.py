@@ -15,7 +15,7 @@ from mybert.finetuning.data.dataset_loading import Split, read_split, read_split
 from mybert.finetuning.data.held_out import held_out_rows
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
 from mybert.finetuning.data.summary import overview, print_overview, with_max_length
-from mybert.finetuning.data.validation import duplicate_rows, usable_rows
+from mybert.finetuning.data.validation import duplicate_rows, hash_of, row_digests, usable_rows
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
 from mybert.finetuning.task_checkpoint import Finetuned
@@ -50,7 +50,7 @@ def load_data(
     """
     train = read_splits(settings.train_files, task)
     if settings.max_train_samples is not None:
-        train = train.select(draw_rows(len(train.rows), settings.max_train_samples, seed))
+        train = train.select(draw_by_content(train.rows, task, settings.max_train_samples, seed))
     # its checkpoint stores the inputs that the training rows have
     inputs = [name for name in task.inputs if name in train.rows.column_names]
     task = task.with_config(finetuned={**getattr(task.config, "finetuned", {}), "inputs": inputs})
@@ -141,6 +141,12 @@ def _with_teacher(
 def draw_rows(rows: int, count: int, seed: int) -> list[int]:
     """Draws at most `count` row numbers below `rows` without replacement; ascending."""
     return sorted(np.random.default_rng(seed).permutation(rows)[:count].tolist())
+
+
+def draw_by_content(rows: Dataset, task: Task, count: int, seed: int) -> list[int]:
+    """As `draw_rows`, by the texts of the rows: their order, their labels and other rows do not change the draw."""
+    keys = [hash_of(f"drawn {seed} {key}") for key in row_digests(rows, task)]
+    return sorted(sorted(range(len(keys)), key=keys.__getitem__)[:count])
 
 
 def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -> tuple[dict[str, Split], str]:

@@ -24,6 +24,7 @@ from mybert.finetuning.data.choices import (
     find_reading,
     label_of,
     lifted,
+    names_problem,
     texts_and_names,
 )
 from mybert.finetuning.data.label_columns import expand_label, join_columns, with_column
@@ -139,6 +140,8 @@ class MultipleChoice(Task):
             if training and len(choices) != usual:
                 problems.append(Problem(number, f"{counted(len(choices), 'choice')}, most rows have {usual}"))
             messages = [text_problem(f"choice {i}", choice) for i, choice in enumerate(choices)]
+            if not any(messages):
+                messages = [names_problem(row.get(_NAMES), choices)]
             if "label" in row and not any(messages):
                 messages = [self._label_problem(row["label"], choices, row.get(_NAMES))]
             problems += [Problem(number, message) for message in messages if message]
