@@ -96,5 +96,8 @@ clean: ## remove everything that the other targets create
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	@# without a GPU the smaller torch for CPUs, from PyTorch's own index if it can be reached
+	command -v nvidia-smi >/dev/null || $(BIN)/python -m pip install --quiet --retries 0 --timeout 10 \
+		--constraint constraints.txt torch --index-url https://download.pytorch.org/whl/cpu 2>/dev/null || true
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile; reports are drawn.
+    """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile.
 
     Files with slow tests come first, so that no worker waits at the end for one that the other has just begun.
     """
@@ -67,8 +67,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or item.path.stem.removeprefix("test_") in _SLOW_MODULES.get(item.path.parent.name, "").split()
         ):
             item.add_marker("slow")
-        if item.path.parent.name == "reports":
-            item.add_marker("draws")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -90,7 +88,7 @@ def quick_garbage_collection():
 
 
 def write_blank(figure: Figure, target: Path | str | TextIO, *arguments: object, **options: object) -> None:
-    """In place of `Figure.savefig`, which takes most of the time of a short run; reports have ten pictures."""
+    """In place of `Figure.savefig`, which takes most of the time of a short run."""
     if isinstance(target, str | Path):
         Path(target).write_bytes(b"\x89PNG")
     else:

@@ -1,11 +1,9 @@
 """The components of a report: what a page is made of. `template/` says how each looks."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-from markupsafe import Markup
 
 _FEW_COLUMNS, _SHORT, _MEASURED = 4, 32, 50  # columns, characters of a text, and rows that decide on a table's width
 
@@ -92,13 +90,15 @@ class Chart:
     """A picture and the table of its numbers.
 
     Attributes:
-        svgs: the picture for each choice of the horizontal axis; one entry with the key "" if there is no choice.
+        data: JSON of its lines for each horizontal axis; see `charts.line_chart`.
+        axes: number of horizontal axes to choose from.
         width: of a wide page: `half` or `third`.
     """
 
     kind: ClassVar[str] = "chart"
     title: str
-    svgs: Mapping[str, Markup]
+    data: str
+    axes: int
     table: Table
     note: str = ""
     width: str = "half"
@@ -140,6 +140,10 @@ class Section:
     parts: Sequence[Any]
     intro: str = ""
     axes: Sequence[str] = ()
+
+    @property
+    def has_charts(self) -> bool:
+        return any(isinstance(part, Chart) for part in self.parts)
 
     @property
     def placed(self) -> list[tuple[Any, str]]:

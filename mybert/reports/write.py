@@ -16,6 +16,7 @@ from mybert.common.tables import format_cell
 from mybert.reports.escaping import printable
 from mybert.reports.findings import find, summary_line
 from mybert.reports.metric_names import percent
+from mybert.reports.pages import page_of
 from mybert.reports.stage_files import explain_missing, read_stage
 
 _TEMPLATE = Path(__file__).parent / "template"
@@ -25,13 +26,14 @@ logger = logging.getLogger(__name__)
 
 def write_report(folder: str | Path) -> Path:
     """Writes report.html, of a comparison comparison.html, into the folder of a stage; returns its path."""
-    from mybert.reports.pages import page_of  # with matplotlib, which only drawing needs
-
     files = read_stage(folder)
     path, findings = files.folder / REPORTS.get(files.stage, REPORT), find(files)
     with explain_missing(files):
         page = page_of(files)
-    text = render_template("report.html", page=page, findings=findings, findings_line=summary_line(findings))
+    charts = any(section.has_charts for section in page.filled)
+    text = render_template(
+        "report.html", charts=charts, page=page, findings=findings, findings_line=summary_line(findings)
+    )
     path.write_text(text, encoding="utf-8", newline="\n", errors="replace")
     return path
 
@@ -46,15 +48,18 @@ def add_report(folder: str | Path) -> None:
         logger.warning("%s could not be written (%s: %s)", Path(folder) / REPORT, type(error).__name__, error)
 
 
-def render_template(template: str, folder: Path = _TEMPLATE, **values: Any) -> str:
+def render_template(template: str, folder: Path = _TEMPLATE, charts: bool = False, **values: Any) -> str:
     """A page of a template that is report.html or extends it.
 
-    `folder` is that of the template, and of a style sheet and a script that are added to those of report.html.
+    `folder` is that of the template, and of a style sheet and a script that are added to those of report.html. A page
+    with charts has uPlot in it.
     """
-    parts = dict.fromkeys((_TEMPLATE / "report", folder / Path(template).stem))  # once if they are the same
-    style, script = (
-        "".join(part.with_suffix(suffix).read_text(encoding="utf-8") for part in parts) for suffix in (".css", ".js")
-    )
+    parts = list(dict.fromkeys((_TEMPLATE / "report", folder / Path(template).stem)))  # once if they are the same
+    styles, scripts = ([part.with_suffix(suffix) for part in parts] for suffix in (".css", ".js"))
+    if charts:
+        styles.insert(0, _TEMPLATE / "uplot" / "uPlot.min.css")
+        scripts += [_TEMPLATE / "uplot" / "uPlot.iife.min.js", _TEMPLATE / "charts.js"]
+    style, script = ("\n".join(file.read_text(encoding="utf-8") for file in files) for files in (styles, scripts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         _environment(folder)

@@ -94,10 +94,51 @@ def test_the_axis_and_the_colours_are_chosen(opened):
     button = browser.first("#theme")
     button.click()
     assert button.text == "Light" and browser.run(background) != before
-    shown = "return [...document.querySelectorAll('figure .picture')].filter(p => p.offsetHeight)[0].dataset.axis"
-    assert browser.run(shown) == "0"
+    shown = "return document.querySelector('.picture').plot.axes[0].label"
+    assert browser.run(shown) == "step"
     browser.first(".axes input[value='2']").click()
-    assert browser.run(shown) == "2"
+    assert browser.run(shown) == "hours"
+
+
+PLOT = "const plot = document.querySelector('.picture').plot;"
+
+
+def test_a_chart_shows_values_zooms_smooths_and_hides_lines(opened):
+    browser = opened("pretrain")
+    browser.wait_for("return document.querySelector('.picture canvas') !== null")
+    legend = f"{PLOT} return [...plot.root.querySelectorAll('.u-value')].map(one => one.textContent)"
+    at_rest = browser.run(legend)
+    browser.run(f"{PLOT} plot.setCursor({{left: plot.bbox.width / devicePixelRatio / 2, top: 20}})")
+    browser.wait_for(f"{PLOT} return plot.root.querySelector('.u-value').textContent !== {at_rest[0]!r}")
+    assert browser.run(legend)[1] != at_rest[1]
+    expected = browser.run(f"{PLOT} return [plot.data[0][plot.cursor.idx], plot.data[1][plot.cursor.idx]]")
+    assert browser.run(legend)[0] == f"{expected[0]:,}"
+    assert float(browser.run(legend)[1]) == pytest.approx(expected[1], rel=1e-3)
+    values = browser.run(f"{PLOT} return plot.data[1]")
+    slider = "const one = document.querySelector('.axes input[type=range]'); one.value = 0.9;"
+    browser.run(f"{slider} one.dispatchEvent(new Event('input', {{bubbles: true}}))")
+    smoothed, mean, share = browser.run(f"{PLOT} return plot.data[1]"), 0.0, 0.0
+    for before, after in zip(values, smoothed, strict=True):
+        if before is not None:
+            mean, share = 0.9 * mean + 0.1 * before, 0.9 * share + 0.1
+            assert after == pytest.approx(mean / share)
+    browser.first(".axes input[type=checkbox]").click()
+    assert browser.run(f"{PLOT} return plot.scales.y.distr") == 3
+    browser.run(f"{PLOT} plot.setScale('x', {{min: 100, max: 200}})")
+    browser.wait_for(f"{PLOT} return plot.scales.x.max === 200")
+    browser.first(".picture .u-series:nth-child(2) th").click()
+    assert browser.run(f"{PLOT} return plot.series[1].show") is False
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_text_of_charts_is_as_large_as_text_beside_it_at_every_width(width, opened):
+    browser = opened("pretrain", width)
+    browser.wait_for("return document.querySelector('.picture canvas') !== null")
+    canvas = browser.run(
+        "const one = document.querySelector('canvas'); return [one.clientWidth, one.width / devicePixelRatio]"
+    )
+    assert abs(canvas[0] - canvas[1]) <= 1  # drawn at its own size, not scaled
+    assert browser.run(f"{PLOT} return plot.axes[0].font[0]").startswith("12px")
 
 
 @pytest.mark.parametrize("dark", [False, True])

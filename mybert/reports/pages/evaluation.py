@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
-
 from mybert.common.error_messages import visible
 from mybert.common.quantities import counted
+from mybert.reports.charts import Line, line_chart, short_percent
 from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
-from mybert.reports.figures import MUTED, SERIES, Line, figure, line_chart, short_percent
 from mybert.reports.metric_names import Metric, interval_of, metric_of, percent
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.prediction_table import prediction_table
@@ -108,7 +105,7 @@ def _rate(found: Mapping[str, Any]) -> str:
 def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Section]:
     """`part` is `validation`, `test`, or "" for `mybert evaluate`."""
     analysis, named = files.analysis(part), f" ({part})" if len(files.parts) > 1 else ""
-    curves = [_calibration(analysis, named), _precision_recall(analysis, named)]
+    curves = [_calibration(analysis), _precision_recall(analysis, named)]
     slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
@@ -218,28 +215,11 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
     return Table("Confusion matrix", ["reference", *names], rows, note, size="half" if is_small else "")
 
 
-def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
+def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
     found = analysis.get("calibration")
     if not found:
         return None
     bins = found["bins"]
-
-    def draw(axis: Axes) -> None:
-        axis.plot([0, 1], [0, 1], color=MUTED, linestyle="--", linewidth=1, label="perfect")
-        axis.bar(
-            [(b["from"] + b["to"]) / 2 for b in bins],
-            [b["rows"] / sum(c["rows"] for c in bins) for b in bins],
-            width=[0.92 * (b["to"] - b["from"]) for b in bins],
-            color=SERIES[0],
-            alpha=0.18,
-            label="share of the predictions",
-        )
-        axis.plot([b["confidence"] for b in bins], [b["accuracy"] for b in bins], "o-", color=SERIES[0], label="model")
-        axis.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
-        axis.xaxis.set_major_formatter(FuncFormatter(short_percent))
-        axis.yaxis.set_major_formatter(FuncFormatter(short_percent))
-        axis.legend(loc="best")
-
     note = (
         f"The model is {percent(found['confidence'])} sure on average and right in {percent(found['accuracy'])}. "
         "Where its curve is below the dashed line, it is too sure; above it, too cautious. The mean distance from the "
@@ -255,8 +235,9 @@ def _calibration(analysis: Mapping[str, Any], named: str) -> Chart | None:
         for b in bins
     ]
     table = Table("Reliability", ["confidence", "predictions", "mean confidence", "accuracy"], rows, folded=True)
-    picture = figure(f"Reliability of probabilities{named}", draw)
-    return Chart("Are its probabilities right?", {"": picture}, table, note)
+    lines = {"confidence": [Line("accuracy", {b["confidence"]: b["accuracy"] for b in bins}, marked=True)]}
+    shares = {"as_share": True, "x_as_share": True, "from_zero": True}
+    return line_chart("Are its probabilities right?", lines, diagonal="perfect", note=note, table=table, **shares)
 
 
 def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:

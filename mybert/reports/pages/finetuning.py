@@ -1,8 +1,8 @@
 """The report of a fine-tuning: training, then validation and test rows."""
 
 from mybert.common.error_messages import visible
+from mybert.reports.charts import cell
 from mybert.reports.components import Page, Section, Table
-from mybert.reports.figures import cell
 from mybert.reports.metric_names import metric_of
 from mybert.reports.pages.evaluation import evaluation_sections, score_summary, score_tiles
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mybert.common.quantities import duration
+from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Section, Tile
-from mybert.reports.figures import Line, line_chart
 from mybert.reports.stage_files import StageFiles, is_number
 
 AXES = {"step": ("step", 1.0), "tokens": ("tokens", 1.0), "hours": ("seconds", 1 / 3600)}
@@ -79,7 +81,7 @@ def log_chart(
     Returns:
         None if nothing of it was logged.
     """
-    lines = {}
+    lines, log = {}, _whole_intervals(log)
     for axis in axes:
         field, factor = AXES[axis]
         found = [
@@ -93,6 +95,21 @@ def log_chart(
         return None
     dashed = None if constant is None else ("best constant prediction", constant)
     return line_chart(title, lines, constant=dashed, **options)
+
+
+def _whole_intervals(log: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The log without training lines over less than half of the usual number of steps, such as those at an evaluation.
+
+    A mean over so few steps is noise: it looks like a dip or a peak of the curve.
+    """
+    steps = [entry["step"] for entry in log if _has(entry, "step") and not _is_evaluation(entry)]
+    intervals = dict(zip(steps, np.diff([0, *steps]).tolist(), strict=True))
+    usual = np.median(list(intervals.values())) if len(intervals) > 3 else 0
+    return [entry for entry in log if _is_evaluation(entry) or intervals.get(entry.get("step"), usual) >= usual / 2]
+
+
+def _is_evaluation(entry: Mapping[str, Any]) -> bool:
+    return any(name.startswith("eval_") for name in entry)
 
 
 def _has(entry: Mapping[str, Any], *names: str) -> bool:

@@ -15,13 +15,6 @@ function theme() {
   show();
 }
 
-function axes() {
-  for (const fieldset of document.querySelectorAll(".axes")) {
-    fieldset.hidden = false;
-    fieldset.addEventListener("change", (event) => { fieldset.closest("section").dataset.axis = event.target.value; });
-  }
-}
-
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -122,5 +115,4 @@ async function predictions(card) {
 }
 
 theme();
-axes();
 document.querySelectorAll(".predictions").forEach(predictions);
