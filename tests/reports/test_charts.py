@@ -47,6 +47,7 @@ def test_lines_of_a_log_over_few_steps_are_left_out():
     """At an evaluation after step 41 the log has the mean of one step, which looks like a dip."""
     log = [{"step": step, "loss": 3.0} for step in (10, 20, 30, 40)]
     log += [{"step": 41, "loss": 0.1}, {"step": 41, "eval_loss": 3.1}, {"step": 50, "loss": 2.9}]
+    log += [{"step": 50, "train_loss": 3.0}]  # the last line of a run is about all of it
     names = {"loss": "training", "eval_loss": "held-out"}
     lines = drawn(log_chart("Loss", log, names))
     assert lines["training"]["x"] == [10, 20, 30, 40, 50] and lines["held-out"]["x"] == [41]

@@ -102,7 +102,7 @@ def _whole_intervals(log: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
     A mean over so few steps is noise: it looks like a dip or a peak of the curve.
     """
-    steps = [entry["step"] for entry in log if _has(entry, "step") and not _is_evaluation(entry)]
+    steps = sorted({entry["step"] for entry in log if _has(entry, "step") and not _is_evaluation(entry)})
     intervals = dict(zip(steps, np.diff([0, *steps]).tolist(), strict=True))
     usual = np.median(list(intervals.values())) if len(intervals) > 3 else 0
     return [entry for entry in log if _is_evaluation(entry) or intervals.get(entry.get("step"), usual) >= usual / 2]
