@@ -5,7 +5,8 @@ import functools
 import gzip
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from mybert.common.languages import marks
@@ -16,6 +17,7 @@ from mybert.reports.stage_files import is_number
 
 _CELL = 300  # characters of a text
 _FIRST = 25  # rows without JavaScript
+_COLOURS = 5  # of labels of entities
 _CHOICES = 60  # different values up to which a column can be chosen from a list
 
 
@@ -34,16 +36,21 @@ def prediction_table(
             out.
         graded: see `Predictions`.
     """
-    rows = [_row(number, line) for number, line in enumerate(predictions, 1)]
+    lines = list(predictions)
+    rows = [_row(number, line) for number, line in enumerate(lines, 1)]
+    is_entities = mark_entities(rows, lines)
     rows.sort(key=lambda row: -row[1])
     columns = [
         ("row", "number"),
         ("error", "number"),
-        (names[0], _kind(rows, 2)),
-        (names[1], _kind(rows, 3)),
+        (names[0], "entities" if is_entities else _kind(rows, 2)),
+        (names[1], "entities" if is_entities else _kind(rows, 3)),
         (names[2], "share" if names[2] == "confidence" else "number"),
         ("input", "text"),
     ]
+    if is_entities:  # the sentences are in the columns of reference and prediction
+        for one in (columns, *rows):
+            del one[5]
     if all(row[4] is None for row in rows):  # predictions of numbers or of several labels have no confidence
         for one in (columns, *rows):
             del one[4]
@@ -53,6 +60,44 @@ def prediction_table(
         content = packed(rows[:kept])
     note = "" if kept == len(rows) else f"{kept:,} of {len(rows):,} rows are in this page, the largest errors first."
     return Predictions(title, columns, len(rows), content, rows[:_FIRST], note, graded)
+
+
+def mark_entities(rows: list[list], lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Replaces tags by their sentence with its entities, as in displaCy, if the tags name entities.
+
+    Each part of a sentence is [text, label, colour, whether the other side lacks this entity]; the label of other
+    text is empty.
+    """
+    counts = Counter(
+        tag for line in lines if "tags" in line for tag in (*line["tags"], *(line.get("reference") or []))
+    )
+    if not counts:
+        return False
+    from modeling_mybert.entities_mybert import entity_spans, read_tags  # with torch, which `doctor` does not need
+
+    if (found := read_tags(counts)) is None:
+        return False
+    colours = {
+        kind: number % _COLOURS + 1 for number, kind in enumerate(sorted({m.kind for m in found.marks.values()}))
+    }
+    for row, line in zip(rows, lines, strict=True):
+        words = list(map(printable, line.get("tokens") or []))
+        sides = [entity_spans(tags, found.marks) for tags in (line.get("reference") or [], line["tags"])]
+        for column, (spans, others) in enumerate(zip(sides, reversed(sides), strict=True), 2):
+            row[column] = _parts(words, spans, set(others), colours)
+    return True
+
+
+def _parts(words: Sequence[str], spans: Sequence[tuple], others: Container, colours: Mapping[str, int]) -> list[list]:
+    parts, place = [], 0
+    for start, end, kind in spans:
+        if start > place:
+            parts.append([" ".join(words[place:start]), "", 0, False])
+        parts.append([" ".join(words[start:end]), kind, colours[kind], (start, end, kind) not in others])
+        place = end
+    if place < len(words):
+        parts.append([" ".join(words[place:]), "", 0, False])
+    return parts
 
 
 def packed(rows: Any) -> str:

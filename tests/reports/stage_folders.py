@@ -107,6 +107,23 @@ NUMBERS = [
     for number in range(1, 60)
 ]
 """Predictions of a regression; it needs the metric of one: {"results/metric": "pearson"}."""
+ENTITIES = [
+    {"tokens": ["Ann", "Lee", "met", "Bo", "in", "New", "York", "."], "tags": tags, "scores": [0.9] * 8}
+    | {
+        "reference": ["B-PER", "I-PER", "O", "B-PER", "O", "B-LOC", "I-LOC", "O"],
+        "error": float(wrong),
+        "line": number,
+    }
+    for number, (wrong, tags) in enumerate(
+        [
+            (0, ["B-PER", "I-PER", "O", "B-PER", "O", "B-LOC", "I-LOC", "O"]),
+            (3, ["B-PER", "O", "O", "B-ORG", "O", "O", "I-LOC", "O"]),
+        ]
+        * 30,
+        1,
+    )
+]
+"""Predictions of token classification: {"results/task": "token-classification"}."""
 FINETUNING = {
     "manifest": manifest("finetune", output="m"),
     "results": {

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from stage_folders import NUMBERS, PREDICTIONS, STAGES, write_stage
+from stage_folders import ENTITIES, NUMBERS, PREDICTIONS, STAGES, write_stage
 from test_pages import HOSTILE
 
 from mybert.reports.write import write_report
@@ -22,6 +22,8 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     changes = {"analysis/confusion/names": HOSTILE[:2], "manifest/settings": {"output": HOSTILE[0]}}
     numbers = write_stage(folder / "numbers", "finetune", {"results/metric": "pearson"}, NUMBERS)
     made["numbers"] = write_report(numbers)
+    tags = {"results/task": "token-classification"}
+    made["entities"] = write_report(write_stage(folder / "entities", "finetune", tags, ENTITIES))
     return made | {"hostile": write_report(write_stage(folder / "hostile", "finetune", changes, rows))}
 
 
@@ -46,7 +48,7 @@ def rows_of(browser) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("width", [1280, 768, 390])
-@pytest.mark.parametrize("name", [*STAGES, "numbers", "hostile"])
+@pytest.mark.parametrize("name", [*STAGES, "numbers", "entities", "hostile"])
 def test_a_page_opens_without_errors_and_fits_every_width(name, width, opened):
     browser = opened(name, width)
     assert browser.run("return document.documentElement.scrollWidth") <= width
@@ -85,6 +87,15 @@ def test_predicted_numbers_are_searched_and_paged_without_a_mark(opened):
     assert len(rows_of(browser)) == 50 and browser.all(".predictions tr.wrong, .which") == []
     browser.first("input[type=search]").send_keys("5.9")
     browser.wait_for("return document.querySelectorAll('.predictions tbody tr').length == 1")
+
+
+def test_entities_are_marked_in_their_sentence_and_found_by_a_search(opened):
+    browser = opened("entities")
+    marks = "[...document.querySelectorAll('.predictions tbody tr:first-child mark')]"
+    shown = dict(browser.run(f"return {marks}.map(mark => [mark.innerText, mark.className])"))
+    assert shown["Ann Lee PER"] == shown["Bo ORG"] == "entity wrong"
+    browser.first("input[type=search]").send_keys("bo org")
+    browser.wait_for("return document.querySelectorAll('.predictions tbody tr').length == 30")
 
 
 def test_the_axis_and_the_colours_are_chosen(opened):
@@ -142,7 +153,7 @@ def test_text_of_charts_is_as_large_as_text_beside_it_at_every_width(width, open
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("name", [*STAGES, "entities"])
 def test_axe_finds_no_violation(name, dark, opened, browser, axe):
     opened(name)
     browser.run("document.documentElement.dataset.theme = arguments[0]", "dark" if dark else "light")

@@ -10,7 +10,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from stage_folders import EVALUATION, NUMBERS, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
+from stage_folders import ENTITIES, EVALUATION, NUMBERS, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
 
 from mybert.reports.escaping import printable
 from mybert.reports.forecast import compare
@@ -346,8 +346,8 @@ def test_rows_that_do_not_fit_are_left_out_errors_last():
         ({"choice": 1, "scores": [0.2, 0.8], "reference": 0}, [0, 1, 0.8]),
         ({"answer": "Paris", "score": 0.7, "reference": {"text": ["Paris", "Paris"]}}, ["Paris", "Paris", 0.7]),
         (
-            {"tokens": ["in", "Paris"], "tags": ["O", "O"], "scores": [1.0, 0.6], "reference": ["O", "B-LOC"]},
-            ["Paris: B-LOC", "Paris: O", 0.6],
+            {"tokens": ["He", "sings"], "tags": ["PRON", "NOUN"], "scores": [1.0, 0.6], "reference": ["PRON", "VERB"]},
+            ["sings: VERB", "sings: NOUN", 0.6],
         ),
     ],
 )
@@ -357,6 +357,26 @@ def test_predictions_of_every_task_have_a_row(line, expected):
     (row,) = json.loads(gzip.decompress(base64.b64decode(part.packed)))
     assert row == [4, 1.0, *expected, "t"]
     assert [name for name, _ in part.columns] == ["row", "error", *NAMES[: len(expected)], "input"]
+
+
+def test_a_sentence_is_shown_with_its_entities_and_the_differences():
+    part = prediction_table("rows", ENTITIES[:2], NAMES, 10_000)
+    assert [kind for _, kind in part.columns] == ["number", "number", "entities", "entities", "share"]
+    place, error, reference, prediction, confidence = part.first[0]
+    assert (place, error, confidence) == (2, 3.0, 0.9)
+    assert reference == [
+        ["Ann Lee", "PER", 3, True],
+        ["met", "", 0, False],
+        ["Bo", "PER", 3, True],
+        ["in", "", 0, False],
+        ["New York", "LOC", 1, True],
+        [".", "", 0, False],
+    ]
+    assert [one[:2] for one in prediction if one[1]] == [["Ann", "PER"], ["Bo", "ORG"], ["York", "LOC"]]
+    assert all(wrong == bool(label) for _, label, _, wrong in prediction)
+    assert not any(wrong for *_, wrong in part.first[1][2])  # the second sentence is right
+    for side in (reference, prediction):
+        assert " ".join(text for text, *_ in side) == " ".join(ENTITIES[0]["tokens"])
 
 
 def test_the_input_of_a_row_does_not_repeat_its_reference_unless_that_is_all():

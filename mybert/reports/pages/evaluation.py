@@ -22,14 +22,15 @@ _SLICES = {"truncated": "truncation"}
 _GROUPS = f"Groups of rows and their scores; those of fewer than {FEW_RED} rows say little."
 _ANSWERS = {
     "text-classification": ("reference label", "predicted label", "confidence"),
-    "token-classification": ("reference tags", "predicted tags", "confidence"),
+    "token-classification": ("reference", "prediction", "confidence"),
     "question-answering": ("reference answer", "predicted answer", "score"),
     "multiple-choice": ("reference choice", "predicted choice", "confidence"),
 }
 """Headers of the columns of every row; the last one is a probability if it is a confidence."""
 _NUMBERS = ("reference", "prediction", "confidence")
 _ERRORS = {
-    "token-classification": "The rows with most incorrect tags come first; only their incorrect tags are shown.",
+    "token-classification": "The rows with most incorrect tags come first. An entity that the other side lacks has a "
+    "dashed border; of tags that name no entities, only incorrect ones are shown.",
     "question-answering": "The worst answers come first; the error is 1 minus the F1 with the best reference.",
 }
 

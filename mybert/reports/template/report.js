@@ -21,6 +21,22 @@ async function unpack(text) {
   return JSON.parse(await new Response(stream).text());
 }
 
+// A sentence with its entities: parts of text, label, colour, and whether the other side lacks this entity.
+function entities(parts) {
+  return parts.flatMap(([text, label, colour, isWrong]) => {
+    const part = document.createElement(label ? "mark" : "span");
+    part.textContent = text;
+    if (label) {
+      part.className = `entity${isWrong ? " wrong" : ""}`;
+      part.style.setProperty("--tone", `var(--series-${colour})`);
+      const name = document.createElement("b");
+      name.textContent = label;
+      part.append(" ", name);
+    }
+    return [part, " "];
+  });
+}
+
 // The rows of a table: [row, error, reference, prediction, confidence if there is one, input]
 async function predictions(card) {
   if (!("DecompressionStream" in window)) return; // the first rows stay
@@ -29,7 +45,7 @@ async function predictions(card) {
   const [search, which] = [card.querySelector("input"), card.querySelector(".which")]; // null: no row is incorrect
   const lists = [];
   const state = { column: -1, ascending: false, page: 0, found: rows };
-  const texts = rows.map((row) => row.slice(2).join("\u0000").toLowerCase());
+  const texts = rows.map((row) => row.slice(2).map((value) => (Array.isArray(value) ? value.map(([text, label]) => `${text} ${label}`).join(" ") : value)).join("\u0000").toLowerCase());
 
   headers.forEach((header, column) => {
     const button = document.createElement("button");
@@ -84,9 +100,10 @@ async function predictions(card) {
       row.forEach((value, column) => {
         const cell = line.insertCell();
         const isNumber = typeof value === "number" || value === null;
-        cell.className = isNumber ? "number" : value.length > 40 ? "text long" : value.length < 20 ? "text short" : "text";
+        cell.className = isNumber ? "number" : Array.isArray(value) || value.length > 40 ? "text long" : value.length < 20 ? "text short" : "text";
         cell.dataset.name = headers[column].textContent;
         cell.dir = isNumber ? "ltr" : "auto";
+        if (Array.isArray(value)) return cell.replaceChildren(...entities(value));
         cell.textContent = value === null ? "-" : headers[column].dataset.kind === "share" ? `${(100 * value).toFixed(1)}%` : isNumber ? value.toLocaleString("en") : value;
       });
     }
