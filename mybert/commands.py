@@ -97,9 +97,9 @@ COMMANDS = {
         ),
     ),
     "finetune": Command(
-        "mybert.finetuning.run:finetune",
+        "mybert.workflows.finetune:finetune",
         ("mybert.finetuning.settings:FinetuneSettings", "mybert.finetuning.settings:FinetuningOptions"),
-        "Fine-tune a checkpoint on labelled rows.",
+        "Fine-tune a checkpoint on labelled rows, or for search on documents.",
         (
             "mybert finetune --task text-classification --model model --train train.csv --validation dev.csv "
             "--output classifier",
@@ -107,6 +107,7 @@ COMMANDS = {
             "--validation dev.conll --output tagger",
             "mybert finetune --task question-answering --model model --train squad.json --num-train-epochs 2 "
             "--output reader",
+            "mybert finetune --task retrieval --model model --documents articles.jsonl --output retriever",
         ),
     ),
     "evaluate": Command(

@@ -7,17 +7,18 @@ import re
 _REQUIRED, _OTHER, _INHERITED = "required", "other options", "options of transformers.TrainingArguments"
 _NAMES = {
     "data": "columns corpus data deduplicate deduplicate_near document_per_file documents dupe_factor errors filter "
-    "general inputs judgements language long_texts max_length max_train_samples negatives nsp one_sentence_per_line "
-    "pairs phase2_corpus phase2_share queries replay replay_share short_seq_prob split_documents stride task_data "
-    "test text text_column tokens train validation validation_share part runs count labelled",
+    "general hard_negatives inputs judgements language long_texts max_length max_train_samples mined_pairs "
+    "negatives nsp one_sentence_per_line pairs phase2_corpus phase2_share queries replay replay_share "
+    "short_seq_prob split_documents stride task_data test text text_column tokens train validation "
+    "validation_share part runs count labelled",
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of pooling prompt prompt_name size start strip_accents uncased vectors vocab_size weights words",
-    "task": "choice_labels label_all_tokens label_names label_separator labels max_answer_length method n_best "
-    "plain_tags problem steps task top_k",
+    "task": "choice_labels dimensions label_all_tokens label_names label_separator labels max_answer_length method "
+    "n_best plain_tags problem steps task top_k",
     "training": "adam_epsilon class_weights learning_rate length_schedule max_predictions_per_seq max_steps "
-    "mlm_probability num_train_epochs on_nonfinite optimizer patience new_word_steps start_mlm_probability sweep "
-    "time_budget warmup_steps weight_decay whole_word_masking",
+    "mlm_probability num_train_epochs on_nonfinite optimizer patience new_word_steps start_mlm_probability "
+    "start_share sweep time_budget warmup_steps weight_decay whole_word_masking",
     "batches": "gradient_accumulation_steps max_tokens_per_batch per_device_eval_batch_size "
     "per_device_train_batch_size start_tokens_per_batch",
     "seeds": "masking_seed seed seeds",

@@ -392,11 +392,16 @@ class DistillKeywords(PretrainKeywords, total=False):
     relation_heads: int | None
 
 class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=False):
+    documents: Name | Sequence[Name]
+    mined_pairs: int | None
+    hard_negatives: int | None
+    dimensions: int | Sequence[int]
+    start_share: float | None
     bootstrap: int
     slices: Name | Sequence[Name]
     task: Required[Name]
     model: Required[Name]
-    train: Required[Rows | Sequence[Name]]
+    train: Rows | Sequence[Name] | None
     validation: Rows | None
     validation_share: float | None
     test: Rows | None

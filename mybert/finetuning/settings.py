@@ -1,9 +1,10 @@
 """Settings of `mybert finetune`, `evaluate` and `predict`, with the defaults of the BERT paper."""
 
+import dataclasses
 import math
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,8 +28,8 @@ from mybert.common.settings import (
     check_resume,
     setting,
 )
-from mybert.finetuning.tasks.options import OPTIONS
-from mybert.finetuning.tasks.registry import ALIASES, TASKS
+from mybert.finetuning.tasks.options import OPTIONS, SearchOptions
+from mybert.finetuning.tasks.registry import ALIASES, SEARCH_TASKS, TASKS
 from mybert.io.files import file_format
 from mybert.io.record_formats import READERS
 from mybert.training.options import TrainingOptions
@@ -70,8 +71,8 @@ class TaskSettings(*OPTIONS):
     """The options of all tasks."""
 
 
-def _check_task(settings: Any) -> None:
-    """Replaces an alias such as `ner` by the name of the task."""
+def _check_task(settings: Any, others: Sequence[str] = ()) -> None:
+    """Replaces an alias such as `ner` by the name of the task; `others` are further tasks of the command."""
     if isinstance(settings.task, str):
         settings.task = ALIASES.get(settings.task.lower(), settings.task)
         if settings.task.lower() in ("regression", "multi-label"):
@@ -79,7 +80,32 @@ def _check_task(settings: Any) -> None:
                 f"--task {settings.task}: this is a kind of labels; use --task text-classification --problem "
                 f"{settings.task.lower()}"
             )
-    check_choice(settings, "task", [*TASKS, *ALIASES])
+    check_choice(settings, "task", [*TASKS, *others, *ALIASES])
+
+
+_SEARCH_OPTIONS = tuple(field.name for field in dataclasses.fields(SearchOptions))
+_NOT_FOR_SEARCH = (
+    *("teacher", "unlabelled", "layers", "metric", "seeds", "sweep", "class_weights", "freeze", "calibrate", "slices"),
+    *("bootstrap", "test"),
+)
+_OF_ALL_TASKS = ("columns", "max_length")
+
+
+def _check_search(settings: Any) -> None:
+    """Raises a UserError for options that the task does not have, and without anything to train on."""
+    searches = settings.task in SEARCH_TASKS
+    own = tuple(field.name for field in dataclasses.fields(TaskSettings) if field.name not in _OF_ALL_TASKS)
+    if settings.task == "reranking":
+        own += ("dimensions", "start_share")
+    for field in dataclasses.fields(settings):
+        if field.name in ((*_NOT_FOR_SEARCH, *own) if searches else _SEARCH_OPTIONS):
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            if getattr(settings, field.name) != default:
+                raise UserError(f"--{field.name.replace('_', '-')} has no effect on {settings.task}; leave it out")
+    if settings.train is None and not settings.documents:
+        raise UserError(f"missing --train: the rows to train on{', or --documents' * searches}")
+    if settings.mined_pairs is not None and not settings.documents:
+        raise UserError("--mined-pairs has no effect without --documents; leave it out")
 
 
 @dataclass(kw_only=True)
@@ -99,14 +125,18 @@ class EvaluationOptions:
 
 
 @dataclass(kw_only=True)
-class FinetuneSettings(EvaluationOptions, TaskSettings):
+class FinetuneSettings(EvaluationOptions, SearchOptions, TaskSettings):
     """Model, rows and number of runs of a fine-tuning; `FinetuningArguments` has the optimisation."""
 
     command: ClassVar[str] = "finetune"
 
-    task: str = setting(help=f"One of {', '.join(TASKS)}, or an alias such as sentiment, ner or qa.")
+    task: str = setting(help=f"One of {', '.join([*TASKS, *SEARCH_TASKS])}, or an alias such as sentiment, ner or qa.")
     model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.", reads=MODEL)
-    train: str | list[str] = setting(help=f"Training rows, of one or several files: {_ROWS}.", reads=ROWS)
+    train: str | list[str] | None = setting(
+        None,
+        f"Training rows, of one or several files: {_ROWS}. Required but for retrieval and reranking with --documents.",
+        reads=ROWS,
+    )
     validation: str | None = setting(
         None, "Rows for choosing the best checkpoint and the best combination of a sweep.", reads=ROWS
     )
@@ -181,10 +211,11 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.train, str):
+        if not isinstance(self.train, str | None):
             check(self, "train", len({*self.train}) == len(self.train) > 0, "one or several files, each once")
             self.train = self.train[0] if len(self.train) == 1 else list(self.train)
-        _check_task(self)
+        _check_task(self, SEARCH_TASKS)
+        _check_search(self)
         check(self, "dropout", self.dropout is None or 0 <= self.dropout < 1, "0 or more and below 1")
         check(self, "temperature", 0 < self.temperature < math.inf, "above 0")
         check(self, "soft_share", 0 < self.soft_share <= 1, "above 0 and at most 1")
@@ -203,7 +234,7 @@ class FinetuneSettings(EvaluationOptions, TaskSettings):
     @property
     def train_files(self) -> list[str]:
         """The names of the training rows."""
-        return [self.train] if isinstance(self.train, str) else self.train
+        return [self.train] if isinstance(self.train, str) else self.train or []
 
     @property
     def share_held_out(self) -> float:

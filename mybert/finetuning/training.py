@@ -80,7 +80,7 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
     if not is_finished(folder):
         trainer = build_trainer(job, run.arguments(job.arguments, str(folder)))
         try:
-            ended = trainer.run(_find_checkpoint(folder))
+            ended = trainer.run(find_checkpoint(folder))
             if ended and processes.is_main_process and trainer.state.global_step < trainer.state.max_steps:
                 print("stopped early: the last evaluations have not improved (--patience)")
         except Diverged as error:
@@ -132,7 +132,7 @@ def build_trainer(job: Job, arguments: FinetuningArguments, dry_run: bool = Fals
     )
 
 
-def _find_checkpoint(folder: Path) -> Path | None:
+def find_checkpoint(folder: Path) -> Path | None:
     """The last undamaged checkpoint; damaged ones are renamed."""
     processes = PartialState()
     checkpoint, damaged = last_undamaged(folder)

@@ -272,7 +272,8 @@ def forms(served: ServedCheckpoint) -> dict[str, Form]:
         return {"/predict": prediction_forms.predict}
     predict, rerank = prediction_forms.predict, prediction_forms.rerank
     is_reranker = served.predictor.task.config.num_labels == 1
-    return {"/predict": predict, "/rerank": rerank, "/": rerank if is_reranker else predict}
+    first = rerank if is_reranker else predict
+    return {"/predict": predict, **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), rerank), "/": first}
 
 
 async def _disconnection(request: Request) -> None:

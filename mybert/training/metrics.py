@@ -68,8 +68,8 @@ class TrainingMetrics:
         """Counts the tokens of the batches that this process accumulates in the step."""
         tokens = 0
         for batch in batches:
-            mask = batch.get("attention_mask")
-            tokens += batch["input_ids"].numel() if mask is None else mask.sum()
+            masks = [value for name, value in batch.items() if name.endswith("attention_mask")]  # one for each text
+            tokens += sum(mask.sum() for mask in masks) if masks else _numel(batch.get("input_ids"))
         self._tokens += tokens
         self._rows.append(torch.zeros(len(self.parts) + 1, device=self.device))
         self._rows[-1][-1] += tokens
@@ -159,3 +159,8 @@ def idle_share_of_run(log_history: Sequence[dict]) -> float | None:
         tokens, used = log["num_input_tokens_seen"] - used, log["num_input_tokens_seen"]
         spent += tokens / (1 - log.get("idle_share", 0.0))
     return 1 - used / spent
+
+
+def _numel(ids: Tensor | None) -> int:
+    """The number of ids; 0 for batches that the model tokenizes."""
+    return 0 if ids is None else ids.numel()

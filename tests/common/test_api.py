@@ -198,7 +198,7 @@ def test_push_takes_its_settings_by_name(folder, capsys):
         (lambda: mybert.pretrain(corpus="c", output="o", epochs=1), "'epochs'; did you mean 'num_train_epochs'"),
         (lambda: mybert.evaluate(modell="m", data="d", output="o"), "'modell'; did you mean 'model'"),
         (lambda: mybert.evaluate(model="m", data="d"), "missing arguments: output"),
-        (lambda: mybert.finetune(task="text-classification"), "missing arguments: model, train, output"),
+        (lambda: mybert.finetune(task="text-classification"), "missing arguments: model, output"),
         (lambda: mybert.Predictor("m", max_lenght=5), "'max_lenght'; did you mean 'max_length'"),
         (lambda: mybert.pretrain(corpus="c", output="o", num_train_epochs=-1), "num_train_epochs: expected above 0"),
         (lambda: mybert.score("m", "t", output="o", pairs=["a", "b"]), r"pairs: expected a text or None, found \['a'"),

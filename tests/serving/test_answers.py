@@ -170,7 +170,8 @@ def test_predict_and_rerank_follow_text_embeddings_inference(serve, models):
         {one["label"]: one["score"] for one in pair},
         Predictor(models("pairs"), device="cpu")(("a film", "the film"))["scores"],
     )
-    assert serve("pairs").post("/rerank", {"query": "a", "texts": ["b"]}).status_code == 424
+    for name in ("classifier", "multi"):  # three classes, several labels
+        assert serve(name).post("/rerank", {"query": "a", "texts": ["b"]}).status_code == 424
     expected = Predictor(models("regression"), device="cpu")([("sea", text) for text in TEXTS])
     logits = {number: one["score"] for number, one in enumerate(expected)}
     raw = serve("regression").post("/rerank", {"query": "sea", "texts": TEXTS, "raw_scores": True}).json()
@@ -179,6 +180,31 @@ def test_predict_and_rerank_follow_text_embeddings_inference(serve, models):
     assert [one["index"] for one in ranked] == sorted(logits, key=logits.get, reverse=True)
     assert near([one["score"] for one in ranked], [float(expit(logits[one["index"]])) for one in ranked])
     assert [one["text"] for one in ranked] == [TEXTS[one["index"]] for one in ranked]
+
+
+def test_a_head_with_two_classes_ranks_by_the_second_one(serve, models):
+    expected = [one["scores"]["yes"] for one in Predictor(models("pairs"), device="cpu")([("sea", t) for t in TEXTS])]
+    found = serve("pairs").post("/rerank", {"query": "sea", "texts": TEXTS}).json()
+    assert [one["index"] for one in found] == sorted(range(len(TEXTS)), key=lambda i: -expected[i])
+    assert near([one["score"] for one in found], [expected[one["index"]] for one in found])
+    raw = serve("pairs").post("/rerank", {"query": "sea", "texts": TEXTS, "raw_scores": True}).json()
+    assert near([float(expit(one["score"])) for one in raw], [one["score"] for one in found])
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("regression", "/v2/rerank"), ("pairs", "/v1/rerank"), ("pairs", "/rerank")]
+)
+def test_rerank_follows_cohere(serve, name, path):
+    best = serve(name).post("/rerank", {"query": "sea", "texts": TEXTS}).json()[:2]
+    documents = [TEXTS[0], {"text": TEXTS[1]}, *TEXTS[2:]]
+    body = {"model": "any", "query": "sea", "documents": documents, "top_n": 2}
+    found = serve(name).post(path, body).json()
+    assert found["id"]
+    assert near(found["results"], [{"index": one["index"], "relevance_score": one["score"]} for one in best])
+    found = serve(name).post(path, body | {"return_documents": True}).json()["results"]
+    assert [one["document"]["text"] for one in found] == [TEXTS[one["index"]] for one in best]
+    for wrong in ({"top_n": 0}, {"documents": [1]}, {"documents": "sea"}):
+        assert serve(name).post(path, body | wrong).status_code == 422
 
 
 @pytest.mark.parametrize("name", ROWS)

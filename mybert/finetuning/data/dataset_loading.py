@@ -134,7 +134,7 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
     return found._replace(rows=task.prepare(rows) if prepared else rows, columns=columns, others=others)
 
 
-def load_table(name: str, task: Task, split: str) -> Split:
+def load_table(name: str, task: Task | None, split: str) -> Split:
     """Rows with all their columns under their own names; class numbers of `datasets` become class names.
 
     Every value of .csv, .tsv and .xlsx is text as written: 007, True and 3.50.
@@ -142,6 +142,7 @@ def load_table(name: str, task: Task, split: str) -> Split:
     Args:
         name: a file, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of the Hub or of a folder like those
             on the Hub, or rows in memory.
+        task: may read formats of its own, such as CoNLL; None: none.
         split: of a data set with several, unless `name` has one.
     """
     path = Path(name)
@@ -149,7 +150,7 @@ def load_table(name: str, task: Task, split: str) -> Split:
     if isinstance(name, DataInMemory):
         found = _of_dataset(name, name.table)
     elif path.is_file():
-        of_task = task.read(path)
+        of_task = None if task is None else task.read(path)
         found = _read_file(path) if of_task is None else _of_dataset(name, *of_task)
     elif path.is_dir() and is_saved(path):
         found = _of_dataset(name, open_saved(name, split))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError
-from mybert.common.settings import check_choices, setting
+from mybert.common.settings import TEXTS, as_list, check, check_choices, setting
 from mybert.common.text_windows import window_count
 from mybert.finetuning.data.labels import PROBLEMS, READINGS, label_name
 
@@ -163,6 +163,43 @@ class ChoiceOptions(TaskOptions):
         "decided by all labels).",
         choices=READINGS,
     )
+
+
+@dataclass(kw_only=True)
+class SearchOptions:
+    """Options of retrieval and reranking."""
+
+    documents: list[str] = setting(
+        default_factory=list,
+        help="retrieval, reranking: documents in which queries and passages are found for training, with or without "
+        "--train: files as `mybert embed` reads them. Columns are `text` and `title`, or --columns text=… title=….",
+        reads=TEXTS,
+    )
+    mined_pairs: int | None = setting(
+        None, "retrieval, reranking: maximum number of pairs from --documents (default: 10000).", least=1
+    )
+    hard_negatives: int | None = setting(
+        None,
+        "retrieval, reranking: passages per pair that BM25 and the model rank high and that do not answer the query "
+        "(default: 1, or 4 for reranking).",
+        least=0,
+    )
+    dimensions: list[int] = setting(
+        default_factory=list,
+        help="retrieval: smaller sizes to which vectors may be cut, such as 256 128 64 (Matryoshka; default: none).",
+    )
+    start_share: float | None = setting(
+        None,
+        "retrieval: share of the weights of --model in the weighted mean with the trained ones, in [0, 1) (default: "
+        "0.5 with --documents alone, else 0).",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.documents, self.dimensions = as_list(self.documents), list(self.dimensions)
+        if any(type(size) is not int or size < 1 for size in self.dimensions):
+            check(self, "dimensions", False, "whole numbers of at least 1")
+        check(self, "start_share", self.start_share is None or 0 <= self.start_share < 1, "0 or more and below 1")
 
 
 OPTIONS = (TextOptions, TokenOptions, AnswerOptions, ChoiceOptions)

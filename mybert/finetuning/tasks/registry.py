@@ -22,6 +22,8 @@ ALIASES = {
     **dict.fromkeys(("qa", "squad"), "question-answering"),
     "swag": "multiple-choice",
 }
+SEARCH_TASKS = ("retrieval", "reranking")
+"""Tasks of `mybert finetune` alone, which `mybert.retrieval` trains: their rows are queries and passages."""
 
 
 def task_class(name: str) -> "type[Task]":

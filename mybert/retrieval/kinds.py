@@ -1,0 +1,183 @@
+"""What differs between the training of a retriever and of a reranker."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from mybert.common.sentence_modules import MODULES
+from mybert.common.sequence_length import check_max_length
+from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.tasks.options import TaskOptions
+from mybert.retrieval import trainer as trainers
+from mybert.retrieval.documents import Miner, read_passages
+from mybert.retrieval.negatives import add_negatives, first_passages
+from mybert.retrieval.pairs import Pairs
+from mybert.training.trainer import RunTrainer
+
+_PASSAGES = 2000  # most passages among which held-out queries are answered
+_QUERIES = 500
+_RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
+_MINED = 10_000
+
+
+class Retrieval:
+    """A `SentenceTransformer` that finds passages by the cosine of vectors.
+
+    Attributes:
+        model: the model that is trained.
+        options: --columns and --max-length.
+        learning_rate: the default.
+    """
+
+    def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
+        self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
+        self.model = _encoder(settings, arguments)
+        self._length = self.model.max_seq_length
+        self.model.max_seq_length = min(self.options.max_length, self._length or self.options.max_length)
+        is_retriever = (Path(settings.model) / MODULES).is_file()
+        self.learning_rate = 2e-5 if is_retriever else 5e-5
+        self._start = {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
+        """`given` as arguments of the trainer."""
+        return trainers.with_fields_of(trainers.RetrievalArguments, given, **trainers.no_duplicates())
+
+    def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
+        """Pairs from the documents, and all passages of the documents."""
+        return mine(settings, self.options.given_columns(), seed)
+
+    def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
+        """The pairs with hard negatives."""
+        count = 1 if settings.hard_negatives is None else settings.hard_negatives
+        return add_negatives(pairs, passages, count, seed, self.model)
+
+    def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
+        """Scores the model on the held-out queries."""
+        relevant = dict(list(held_out.relevant().items())[:_QUERIES])
+        passages = list(dict.fromkeys([*(t for found in relevant.values() for t in found), *train.passages()]))
+        return trainers.HeldOutRetrieval(relevant, passages[:_PASSAGES], arguments.per_device_eval_batch_size)
+
+    def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
+        """The trainer of the model."""
+        negatives = min((len(pair.negatives) for pair in pairs.pairs), default=0)
+        data = trainers.retrieval_data(pairs, negatives)
+        batch_size = arguments["args"].per_device_train_batch_size
+        loss = trainers.retrieval_loss(self.model, data, batch_size, settings.dimensions)
+        return trainers.RetrievalTrainer(model=self.model, train_dataset=data, loss=loss, **arguments)
+
+    def mix_with_start(self, settings: FinetuneSettings) -> float:
+        """Averages the weights with those of the start; returns the share of the start."""
+        alone = bool(settings.documents) and settings.train is None
+        share = settings.start_share if settings.start_share is not None else 0.5 * alone
+        if share:
+            state = self.model.state_dict()
+            mixed = {
+                name: torch.lerp(value, self._start[name].to(value), share) if value.is_floating_point() else value
+                for name, value in state.items()
+            }
+            self.model.load_state_dict(mixed)
+        return share
+
+    def save(self, folder: Path) -> None:
+        """Writes the model."""
+        self.model.max_seq_length = self._length
+        self.model.save_pretrained(str(folder))
+
+
+class Reranking:
+    """A `CrossEncoder` that scores a query and a passage together, with one logit; attributes as in `Retrieval`."""
+
+    def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
+        self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
+        self.model = CrossEncoder(
+            settings.model,
+            num_labels=1,
+            max_length=self.options.max_length,
+            device=str(arguments.device),
+            model_kwargs=_model_options(settings),
+            config_kwargs=_config_options(settings),
+        )
+        config = _prepared_config(self.model, settings)
+        config.finetuned = {"task": "text-classification", "max_length": self.options.max_length}
+        self.learning_rate = 5e-5
+        self._retriever = None
+        if (Path(settings.model) / MODULES).is_file() and settings.hard_negatives != 0:
+            self._retriever = SentenceTransformer(settings.model, device=str(arguments.device))
+
+    def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
+        return trainers.with_fields_of(trainers.RerankingArguments, given)
+
+    def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
+        return mine(settings, self.options.given_columns(), seed)
+
+    def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
+        count = 4 if settings.hard_negatives is None else settings.hard_negatives
+        return add_negatives(pairs, passages, count, seed, self._retriever)
+
+    def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:
+        relevant = dict(list(held_out.relevant().items())[:_RERANKED_QUERIES])
+        texts = list(dict.fromkeys([*(t for found in relevant.values() for t in found), *train.passages()]))
+        retrieved = first_passages(list(relevant), texts, _RERANKED_PASSAGES)
+        return trainers.HeldOutReranking(relevant, retrieved, arguments.per_device_eval_batch_size)
+
+    def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
+        data = trainers.reranking_data(pairs)
+        loss = trainers.reranking_loss(self.model, data)
+        return trainers.RerankingTrainer(model=self.model, train_dataset=data, loss=loss, **arguments)
+
+    def mix_with_start(self, settings: FinetuneSettings) -> float:
+        return 0.0
+
+    def save(self, folder: Path) -> None:
+        self.model.save_pretrained(str(folder))
+
+
+Kind = Retrieval | Reranking
+
+
+def kind_of(settings: FinetuneSettings, arguments: FinetuningArguments) -> Kind:
+    """Loads the model of the task."""
+    return (Retrieval if settings.task == "retrieval" else Reranking)(settings, arguments)
+
+
+def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> tuple[Pairs, list[str]]:
+    """Pairs from the documents, and all their passages."""
+    passages = read_passages(settings.documents, columns, settings.errors)
+    pairs = Miner.of(passages, seed).pairs(settings.mined_pairs or _MINED)
+    return pairs, [passage.text for passage in passages]
+
+
+def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:
+    """The configuration of the BERT, without what an earlier fine-tuning has left in it."""
+    model.model_card_data.generate_widget_examples = False  # they cost time, and a card needs none
+    bert = next(module for module in model.modules() if isinstance(module, PreTrainedModel))
+    check_max_length(settings.max_length, bert.config, settings.model)
+    for name in ("finetuned", "label_threshold", "tag_scheme", "word_rules"):
+        vars(bert.config).pop(name, None)
+    return bert.config
+
+
+def _model_options(settings: FinetuneSettings) -> dict[str, Any]:
+    chosen = {"dtype": torch.float32, "attn_implementation": settings.attn_implementation}
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _config_options(settings: FinetuneSettings) -> dict[str, Any]:
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    return {} if settings.dropout is None else dict.fromkeys(names, settings.dropout)
+
+
+def _encoder(settings: FinetuneSettings, arguments: FinetuningArguments) -> SentenceTransformer:
+    model = SentenceTransformer(
+        settings.model,
+        device=str(arguments.device),
+        model_kwargs=_model_options(settings),
+        config_kwargs=_config_options(settings),
+    )
+    _prepared_config(model, settings)
+    return model

@@ -1,0 +1,85 @@
+"""Hard negatives: passages that BM25 or the model rank high for a query and that do not answer it."""
+
+import random
+from collections.abc import Sequence
+
+from sentence_transformers import SentenceTransformer
+
+from mybert.finetuning.data.similar_rows import plain_text
+from mybert.retrieval.pairs import Pair, Pairs
+from mybert.retrieval.words import Words, best_rows
+
+_RETRIEVED = 20  # passages of BM25, and of the model
+_FALSE = 0.95  # share of the positive's scores from which a passage is taken for another answer
+_EQUAL = 0.95  # cosine from which a passage is taken for the positive
+_BATCH = 64
+
+
+def add_negatives(
+    pairs: Pairs, passages: Sequence[str], count: int, seed: int, model: SentenceTransformer | None
+) -> Pairs:
+    """Pairs with exactly `count` negatives each: those of the rows, then hard ones, then random passages.
+
+    A passage is left out if it belongs to the query, is nearly the positive, or has `_FALSE` of the positive's score
+    by BM25 and by the model, or more: it may be an answer that nobody has judged (Moreira et al. 2024).
+
+    Args:
+        passages: among which negatives are found, beside those of the pairs; at most two for each pair are read.
+        model: finds passages too; None: BM25 alone.
+    """
+    if not count or not pairs.pairs:
+        return Pairs(pairs.pairs, pairs.scored, pairs.grades, pairs.left_out)
+    draw = random.Random(seed)
+    others = draw.sample(passages, min(len(passages), 2 * len(pairs.pairs)))
+    texts = list(dict.fromkeys([*pairs.passages(), *others]))
+    searcher = _Searcher(texts, [pair.query for pair in pairs.pairs], model)
+    relevant = {query: set(found) for query, found in pairs.relevant().items()}
+    found = []
+    for number, pair in enumerate(pairs.pairs):
+        own = {plain_text(text) for text in relevant[pair.query]}
+        hard = [texts[place] for place in searcher.candidates(number, pair)]
+        hard = [text for text in hard if plain_text(text) not in own]
+        if len(hard) > count:
+            hard = draw.sample(hard[: 4 * count], min(len(hard), 4 * count))
+        random_texts = (draw.choice(texts) for _ in range(10 * count))
+        chosen = dict.fromkeys([*pair.negatives, *hard, *(t for t in random_texts if plain_text(t) not in own)])
+        filled = list(chosen)[:count]
+        found.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
+    return Pairs(found, pairs.scored, pairs.grades, pairs.left_out)
+
+
+class _Searcher:
+    def __init__(self, texts: Sequence[str], queries: Sequence[str], model: SentenceTransformer | None):
+        self._texts, self._place = texts, {text: place for place, text in enumerate(texts)}
+        self._words = Words.of(texts)
+        self._vectors = None
+        if model is not None:
+            options = {"batch_size": _BATCH, "normalize_embeddings": True, "show_progress_bar": False}
+            self._vectors = model.encode(list(texts), **options)
+            self._queries = model.encode(list(queries), **options)
+
+    def candidates(self, number: int, pair: Pair) -> list[int]:
+        """Places of the passages that may be negatives, best first: BM25's and the model's in turn."""
+        positive = self._place[pair.positive]
+        scores = self._words.scores(pair.query)
+        by_words = [int(place) for place in best_rows(scores, _RETRIEVED) if scores[place] > 0]
+        likely = scores >= _FALSE * scores[positive]
+        if self._vectors is None:
+            return [place for place in by_words if place != positive and not likely[place]]
+        near = self._vectors @ self._queries[number]
+        by_model = best_rows(near, _RETRIEVED).tolist()
+        turns = [place for both in zip(by_words, by_model, strict=False) for place in both]
+        turns = list(dict.fromkeys([*turns, *by_words, *by_model]))
+        likely &= near >= _FALSE * near[positive]
+        equal = self._vectors[turns] @ self._vectors[positive] >= _EQUAL
+        return [
+            place
+            for place, same in zip(turns, equal.tolist(), strict=True)
+            if place != positive and not same and not likely[place]
+        ]
+
+
+def first_passages(queries: Sequence[str], texts: Sequence[str], count: int) -> dict[str, list[str]]:
+    """Query → the `count` passages that BM25 ranks first, as a reranker gets them."""
+    words = Words.of(texts)
+    return {query: [texts[place] for place in best_rows(words.scores(query), count).tolist()] for query in queries}

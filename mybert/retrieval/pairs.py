@@ -1,0 +1,205 @@
+"""Rows of queries and passages, under the column names of sentence-transformers, BEIR and their neighbours."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mybert.common.error_messages import short, short_list
+from mybert.common.errors import UserError
+from mybert.finetuning.data.dataset_loading import Split, load_table
+from mybert.finetuning.data.validation import hash_of
+
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "query": ("query", "anchor", "question", "claim", "sentence1", "sentence_0", "sentence_A", "text1", "premise"),
+    "positive": (
+        *("positive", "pos", "positives", "positive_passages", "context", "passage", "document", "doc", "answer"),
+        *("response", "sentence2", "sentence_1", "sentence_B", "text2", "text", "hypothesis"),
+    ),
+    "negatives": ("negatives", "negative", "neg", "hard_negatives", "negative_passages"),
+    "score": ("score", "label", "relevance", "grade", "similarity"),
+}
+"""The usual names of each column; the first that a file has is read."""
+_NUMBERED = re.compile(r"(negative|neg|sentence)[_-]?\d+")  # further negatives
+
+
+class Pair(NamedTuple):
+    """A query with a passage that answers it, and passages that do not.
+
+    Attributes:
+        kind: where the pair is from: `rows`, or the rule that found it in documents.
+        source: the document that a mined pair is from; -1 for rows.
+    """
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...] = ()
+    kind: str = "rows"
+    source: int = -1
+
+
+class ScoredPair(NamedTuple):
+    """A query, a passage, and how similar they are: a number with a fraction, or a grade."""
+
+    query: str
+    passage: str
+    score: float
+
+
+@dataclass
+class Pairs:
+    """Training pairs.
+
+    Attributes:
+        pairs: each query with one passage.
+        scored: pairs with a score that is no grade of relevance, such as a similarity from 0 to 1.
+        grades: grade by query and passage, where rows have whole numbers.
+        left_out: number of rows that could not be used.
+    """
+
+    pairs: list[Pair] = field(default_factory=list)
+    scored: list[ScoredPair] = field(default_factory=list)
+    grades: dict[tuple[str, str], int] = field(default_factory=dict)
+    left_out: int = 0
+
+    def __add__(self, other: "Pairs") -> "Pairs":
+        grades = self.grades | other.grades
+        return Pairs(self.pairs + other.pairs, self.scored + other.scored, grades, self.left_out + other.left_out)
+
+    def passages(self) -> list[str]:
+        """All passages, each once."""
+        found = [text for pair in self.pairs for text in (pair.positive, *pair.negatives)]
+        return list(dict.fromkeys([*found, *(pair.passage for pair in self.scored)]))
+
+    def relevant(self) -> dict[str, dict[str, int]]:
+        """Query → its passages with their grades."""
+        found: dict[str, dict[str, int]] = {}
+        for pair in self.pairs:
+            found.setdefault(pair.query, {})[pair.positive] = self.grades.get((pair.query, pair.positive), 1)
+        return found
+
+    def split(self, share: float, seed: int) -> tuple["Pairs", "Pairs"]:
+        """Training pairs, and held-out ones: `share` of the queries, chosen by their texts and `seed`.
+
+        Mined pairs of one document are on one side.
+        """
+
+        def is_held(pair: Pair) -> bool:
+            key = pair.query if pair.source < 0 else pair.source
+            return hash_of(f"{seed} {key}") / 2**64 < share
+
+        train = Pairs([pair for pair in self.pairs if not is_held(pair)], self.scored, self.grades, self.left_out)
+        return train, Pairs([pair for pair in self.pairs if is_held(pair)], grades=self.grades)
+
+
+def read_pairs(names: Sequence[str], columns: Mapping[str, str], errors: str = "strict") -> Pairs:
+    """The pairs of several files of rows.
+
+    Args:
+        names: see `load_table`.
+        columns: name in the files by role, from `--columns`.
+        errors: `strict` raises at the first row that cannot be used; `skip` leaves it out.
+    """
+    found = Pairs()
+    for name in names:
+        table = load_table(name, None, "train")
+        found += _pairs_of(table, _roles(name, table.rows.column_names, columns), errors)
+    if not found.pairs and not found.scored:
+        raise UserError(f"{' and '.join(names)}: no row has a query and a passage that answers it")
+    return found
+
+
+def _roles(name: str, present: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
+    """The columns of each role."""
+    for role, column in given.items():
+        if role not in ROLES:
+            raise UserError(f"--columns {role}={column}: expected one of {', '.join(ROLES)} before =")
+        if column not in present:
+            raise UserError(
+                f"--columns {role}={column}: {name} has no such column ({short_list(map(short, present))})"
+            )
+    by_name = {column.lower(): column for column in reversed(present)}
+    found: dict[str, list[str]] = {}
+    taken: set[str] = set(given.values())
+    for role, usual in ROLES.items():
+        names = [given[role]] if role in given else [by_name[n.lower()] for n in usual if n.lower() in by_name]
+        names = [column for column in names if role in given or column not in taken][:1]
+        found[role] = names
+        taken.update(names)
+    found["negatives"] += [column for column in present if _NUMBERED.fullmatch(column) and column not in taken]
+    for role in ("query", "positive"):
+        if not found[role]:
+            raise UserError(
+                f"{name} has no column for the {role} ({short_list(map(short, present))}); name it, such as "
+                f"--columns {role}=COLUMN"
+            )
+    return found
+
+
+def _pairs_of(table: Split, roles: Mapping[str, list[str]], errors: str) -> Pairs:
+    rows = list(_values(table, roles, errors))
+    left_out = len(table.rows) - len(rows)
+    scores = [score for *_, score in rows if score is not None]
+    if any(not score.is_integer() for score in scores):
+        scored = [ScoredPair(query, p, score) for query, positives, _, score in rows for p in positives]
+        return Pairs(scored=scored, left_out=left_out)
+    found, rejected = Pairs(left_out=left_out), {}
+    for query, _, negatives, _ in rows:
+        rejected.setdefault(query, []).extend(negatives)
+    for query, positives, _, score in rows:
+        if score is not None and score <= 0:
+            rejected[query] += positives
+    for query, positives, _, score in rows:
+        for positive in positives if score is None or score > 0 else ():
+            negatives = dict.fromkeys(text for text in rejected[query] if text != positive)
+            found.pairs.append(Pair(query, positive, tuple(negatives)))
+            if score is not None:
+                found.grades[query, positive] = int(score)
+    return found
+
+
+_Row = tuple[str, list[str], list[str], float | None]
+
+
+def _values(table: Split, roles: Mapping[str, list[str]], errors: str) -> Iterator[_Row]:
+    """Query, positives, negatives and score of each row that has them."""
+    for number, row in zip(table.numbers, table.rows, strict=True):
+        queries, positives = (_texts(row[roles[role][0]]) for role in ("query", "positive"))
+        negatives = [text for column in roles["negatives"] for text in _texts(row[column])]
+        score = _number(row[roles["score"][0]]) if roles["score"] else None
+        problem = None
+        if not queries:
+            problem = f"{roles['query'][0]!r} has no text"
+        elif not positives and not negatives:
+            problem = f"{roles['positive'][0]!r} has no text"
+        elif roles["score"] and score is None:
+            problem = f"{roles['score'][0]!r} is no number: {short(row[roles['score'][0]])}"
+        if problem is None:
+            for query in queries:
+                yield query, positives, negatives, score
+        elif errors == "strict":
+            place = f"{table.source}, {table.unit} {number + 1}"
+            raise UserError(f"{place}: {problem}; correct it, or skip such rows by --errors skip")
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a cell: a text, a list of texts, or passages with `title` and `text`."""
+    if isinstance(value, str):
+        return [value.strip()] if value.strip() else []
+    if isinstance(value, Mapping):
+        return _texts(passage_text(value.get("title"), value.get("text")))
+    if isinstance(value, Iterable):
+        return [text for item in value for text in _texts(item)]
+    return []
+
+
+def passage_text(title: object, text: object) -> str:
+    """The text of a document with a title, as BEIR joins them."""
+    return " ".join(part.strip() for part in (title, text) if isinstance(part, str) and part.strip())
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

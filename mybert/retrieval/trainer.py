@@ -1,0 +1,154 @@
+"""sentence-transformers' trainers with the checkpoints, logs and exact resume of `RunTrainer`."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from datasets import Dataset, DatasetDict
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from sentence_transformers.cross_encoder.trainer import CrossEncoderTrainer
+from sentence_transformers.cross_encoder.training_args import CrossEncoderTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    CoSENTLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
+from sentence_transformers.sentence_transformer.trainer import SentenceTransformerTrainer
+from sentence_transformers.sentence_transformer.training_args import (
+    BatchSamplers,
+    SentenceTransformerTrainingArguments,
+)
+from torch import nn
+
+from mybert.finetuning.arguments import FinetuningArguments
+from mybert.retrieval.pairs import Pairs
+from mybert.training.trainer import RunTrainer
+
+AT_ONCE = 64
+"""Rows of a batch whose gradients are computed together; larger batches cache the gradients of vectors."""
+METRIC = "ndcg@10"
+
+
+class RetrievalTrainer(RunTrainer, SentenceTransformerTrainer):
+    """Trains a `SentenceTransformer`."""
+
+
+class RerankingTrainer(RunTrainer, CrossEncoderTrainer):
+    """Trains a `CrossEncoder`."""
+
+
+@dataclasses.dataclass
+class RetrievalArguments(FinetuningArguments, SentenceTransformerTrainingArguments):
+    """Arguments of `RetrievalTrainer`."""
+
+
+@dataclasses.dataclass
+class RerankingArguments(FinetuningArguments, CrossEncoderTrainingArguments):
+    """Arguments of `RerankingTrainer`."""
+
+
+def with_fields_of(kind: type[FinetuningArguments], given: FinetuningArguments, **changes) -> FinetuningArguments:
+    """`given` as arguments of another kind."""
+    names = (field.name for field in dataclasses.fields(FinetuningArguments) if field.init)
+    chosen_later = {"metric_for_best_model": None, "greater_is_better": None}  # transformers has filled them in
+    return kind(**{name: getattr(given, name) for name in names} | chosen_later | changes)
+
+
+def no_duplicates() -> dict[str, BatchSamplers]:
+    """Arguments for batches without equal texts: an equal passage would be a wrong negative."""
+    return {"batch_sampler": BatchSamplers.NO_DUPLICATES}
+
+
+def retrieval_data(pairs: Pairs, negatives: int) -> Dataset | DatasetDict:
+    """Columns query, positive and negative_1 … ; of scored pairs query, passage and score."""
+    columns = {"query": [pair.query for pair in pairs.pairs], "positive": [pair.positive for pair in pairs.pairs]}
+    for number in range(negatives):
+        columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in pairs.pairs]
+    found = {"pairs": Dataset.from_dict(columns)} if pairs.pairs else {}
+    if pairs.scored:
+        names = ("query", "passage", "score")
+        found["scored"] = Dataset.from_dict(dict(zip(names, map(list, zip(*pairs.scored, strict=True)), strict=True)))
+    return DatasetDict(found)
+
+
+def retrieval_loss(
+    model: SentenceTransformer, data: DatasetDict, batch_size: int, dimensions: Sequence[int]
+) -> dict[str, nn.Module]:
+    """The loss of each data set: contrastive over the passages of a batch, CoSENT for scores."""
+    losses: dict[str, nn.Module] = {}
+    if "pairs" in data:
+        large = batch_size > AT_ONCE
+        losses["pairs"] = (
+            CachedMultipleNegativesRankingLoss(model, mini_batch_size=AT_ONCE)
+            if large
+            else MultipleNegativesRankingLoss(model)
+        )
+    if "scored" in data:
+        losses["scored"] = CoSENTLoss(model)
+    if dimensions:
+        sizes = sorted({model.get_embedding_dimension(), *dimensions}, reverse=True)
+        losses = {name: MatryoshkaLoss(model, loss, sizes) for name, loss in losses.items()}
+    return losses
+
+
+def reranking_data(pairs: Pairs) -> Dataset:
+    """Columns query, passage and label: a grade or score divided by the highest, and 0 for negatives."""
+    rows = [(p.query, p.positive, float(pairs.grades.get((p.query, p.positive), 1))) for p in pairs.pairs]
+    highest = max((label for *_, label in rows), default=1.0)
+    rows = [(query, passage, label / highest) for query, passage, label in rows]
+    rows += dict.fromkeys((pair.query, negative, 0.0) for pair in pairs.pairs for negative in pair.negatives)
+    top = max((pair.score for pair in pairs.scored), default=1.0)
+    rows += [(pair.query, pair.passage, min(max(pair.score / top, 0.0), 1.0)) for pair in pairs.scored]
+    return Dataset.from_dict(dict(zip(("query", "passage", "label"), map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def reranking_loss(model: CrossEncoder, data: Dataset) -> nn.Module:
+    """Binary cross-entropy, in which relevant and other passages have the same weight."""
+    total, relevant = len(data), max(sum(data["label"]), 1.0)
+    return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(max((total - relevant) / relevant, 1.0)))
+
+
+class HeldOutRetrieval(InformationRetrievalEvaluator):
+    """nDCG@10, MRR@10, recall@100 and MAP of held-out queries, under these names."""
+
+    def __init__(self, relevant: dict[str, dict[str, int]], passages: Sequence[str], batch_size: int):
+        corpus = {str(number): text for number, text in enumerate(passages)}
+        number_of = {text: number for number, text in corpus.items()}
+        super().__init__(
+            dict(enumerate_texts(relevant)),
+            corpus,
+            {str(i): {number_of[text] for text in found} for i, found in enumerate(relevant.values())},
+            accuracy_at_k=[1],
+            precision_recall_at_k=[100],
+            batch_size=batch_size,
+            write_csv=False,
+        )
+
+    def __call__(self, model: SentenceTransformer, *args, **kwargs) -> dict[str, float]:
+        found = super().__call__(model, None)
+        named = {name.rpartition("_")[2]: float(value) for name, value in found.items()}
+        return {name: named[name] for name in (METRIC, "mrr@10", "recall@100", "map@100")}
+
+
+def enumerate_texts(texts: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
+    """Each text under its number."""
+    return [(str(number), text) for number, text in enumerate(texts)]
+
+
+class HeldOutReranking(CrossEncoderRerankingEvaluator):
+    """nDCG@10, MRR@10 and MAP of the passages retrieved for held-out queries, reranked."""
+
+    def __init__(self, relevant: dict[str, dict[str, int]], retrieved: dict[str, list[str]], batch_size: int):
+        samples = [
+            {"query": query, "positive": list(found), "documents": retrieved[query]}
+            for query, found in relevant.items()
+        ]
+        super().__init__(samples, at_k=10, always_rerank_positives=False, batch_size=batch_size, write_csv=False)
+
+    def __call__(self, model: CrossEncoder, *args, **kwargs) -> dict[str, float]:
+        found = super().__call__(model, None)
+        return {name.rpartition("_")[2]: float(value) for name, value in found.items() if "base_" not in name}

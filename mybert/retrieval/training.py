@@ -1,0 +1,209 @@
+"""`mybert finetune --task retrieval` and `--task reranking`: queries and passages → a sentence-transformers model."""
+
+import copy
+import dataclasses
+import math
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformers import EarlyStoppingCallback, set_seed
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
+
+from modeling_mybert import use_for_bert
+from mybert.common.checkpoint_loading import explain_unreadable
+from mybert.common.errors import UserError
+from mybert.common.manifest import HISTORY, RESULTS, identity, versions, write_json
+from mybert.common.tables import format_cell, print_table
+from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.training import find_checkpoint
+from mybert.reports.write import add_report
+from mybert.retrieval.kinds import Kind, kind_of
+from mybert.retrieval.pairs import Pairs, read_pairs
+from mybert.retrieval.trainer import METRIC
+from mybert.training.arguments import explain_unusable, prepare_launch
+from mybert.training.curves import CURVES, Panel, draw_curves
+from mybert.training.fingerprint import RunFingerprint
+from mybert.training.run_folder import RunFolder
+from mybert.training.stopping import StopOnSignal, on_signals
+
+STAGE = "finetune"
+_RUNS = "runs"
+_STEPS = 100  # at least, of few pairs
+_INPUTS = ("model", "validation")
+
+
+class Job(NamedTuple):
+    """What a training needs.
+
+    Attributes:
+        train, held_out: pairs; `held_out` chooses the best checkpoint.
+        mined: number of mined pairs by the rule that found them.
+    """
+
+    settings: FinetuneSettings
+    arguments: FinetuningArguments
+    kind: Kind
+    train: Pairs
+    held_out: Pairs
+    mined: dict[str, int]
+
+
+def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
+    """Trains a retriever or a reranker on rows, on pairs mined from documents, or on both.
+
+    Returns:
+        The folder of the model: a sentence-transformers folder that is also a BERT folder, with README.md,
+        results.json, log.jsonl, training_curves.png and manifest.json.
+
+    Raises:
+        UserError: model, rows, settings and output do not fit together, and nothing was trained.
+        Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
+    """
+    arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
+    prepare_launch(arguments, settings.output, STAGE)
+    inputs = {name: getattr(settings, name) for name in _INPUTS if getattr(settings, name) is not None}
+    inputs |= {f"train-{number}": name for number, name in enumerate(settings.train_files, 1)}
+    inputs |= {f"documents-{number}": name for number, name in enumerate(settings.documents, 1)}
+    folder = None
+    if not settings.dry_run:
+        names = list(inputs.values())
+        folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=names)
+        folder.keep_precision(arguments)
+    set_seed(arguments.seed)
+    with use_for_bert():
+        job = _prepare(settings, arguments)
+        if folder is None:
+            _print_plan(job)
+            return Path(settings.output)
+        fingerprint = RunFingerprint.of(settings, job.arguments, {n: identity(path) for n, path in inputs.items()}, ())
+        folder.check_same(fingerprint)
+        stop = StopOnSignal(STAGE)
+        with folder.opened(settings, fingerprint), on_signals(stop.ask):
+            _train(job, folder, fingerprint, stop)
+    return folder.path
+
+
+def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
+    """Reads, mines and splits the pairs, loads the model, and completes the arguments."""
+    with explain_unreadable(settings.model):
+        kind = kind_of(settings, arguments)
+    task = kind.options
+    columns = task.given_columns()
+    if settings.documents:
+        columns = {role: name for role, name in columns.items() if role not in ("text", "title")}
+    rows = read_pairs(settings.train_files, columns, settings.errors) if settings.train else Pairs()
+    mined, passages = kind.mine(settings, arguments.seed) if settings.documents else (Pairs(), [])
+    counts: dict[str, int] = {}
+    for pair in mined.pairs:
+        counts[pair.kind] = counts.get(pair.kind, 0) + 1
+    pairs = rows + mined
+    if settings.validation is not None:
+        held_out = read_pairs([settings.validation], columns, settings.errors)
+    else:
+        basis = rows if rows.pairs else mined  # labels say more than mined pairs
+        kept, held_out = basis.split(settings.share_held_out, arguments.seed)
+        pairs = kept + mined if rows.pairs else kept + rows
+    if not pairs.pairs and not pairs.scored:
+        raise UserError("no pair is left to train on; give more rows or documents, or a smaller --validation-share")
+    pairs = kind.with_negatives(pairs, [*passages, *held_out.passages()], settings, arguments.seed)
+    arguments = kind.arguments(arguments)
+    _complete(settings, arguments, pairs, held_out, kind)
+    return Job(settings, arguments, kind, pairs, held_out, counts)
+
+
+def _complete(
+    settings: FinetuneSettings, arguments: FinetuningArguments, pairs: Pairs, held_out: Pairs, kind: Kind
+) -> None:
+    """Chooses the arguments that depend on the data and the task."""
+    if arguments.learning_rate is None:
+        arguments.learning_rate = kind.learning_rate
+        print(f"using --learning-rate {kind.learning_rate:g}, the default for {settings.task} with this model")
+    rows = len(pairs.pairs) + len(pairs.scored)
+    steps = math.ceil(rows / (arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps))
+    if arguments.num_train_epochs is None:
+        arguments.num_train_epochs = min(max(1.0, float(math.ceil(_STEPS / steps))), 10.0)
+    compares = bool(held_out.pairs)
+    if not compares:
+        arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
+    arguments.metric_for_best_model = f"eval_{METRIC}" if compares else None
+    arguments.greater_is_better = True if compares else None
+
+
+def _print_plan(job: Job) -> None:
+    rows: list[tuple[str, Any]] = [
+        ("training pairs", len(job.train.pairs)),
+        ("scored pairs", len(job.train.scored)),
+        *((f"mined: {kind}", count) for kind, count in job.mined.items()),
+        ("held-out queries", len(job.held_out.relevant())),
+        ("pairs per step", job.arguments.per_device_train_batch_size * job.arguments.gradient_accumulation_steps),
+        ("epochs", job.arguments.num_train_epochs),
+        ("learning rate", f"{job.arguments.learning_rate:g}"),
+    ]
+    print_table("Plan", rows)
+
+
+def _train(job: Job, folder: RunFolder, fingerprint: RunFingerprint, stop: StopOnSignal) -> None:
+    settings, kind, run = job.settings, job.kind, folder.path / _RUNS
+    arguments = copy.deepcopy(job.arguments)
+    arguments.output_dir = str(run)
+    evaluator = kind.evaluator(job.held_out, job.train, arguments) if job.held_out.pairs else None
+    scores = {"start": evaluator(kind.model)} if evaluator else {}
+    with explain_unusable():
+        trainer = kind.trainer(
+            job.train,
+            settings,
+            args=arguments,
+            evaluator=evaluator,
+            callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
+            stop=stop,
+        )
+    trainer.run(find_checkpoint(run))
+    share = kind.mix_with_start(settings)
+    if evaluator:
+        scores["held_out"] = evaluator(kind.model)
+        print_table("nDCG@10 of held-out queries", [(name, format_cell(s[METRIC])) for name, s in scores.items()])
+    kind.save(folder.path)
+    _write_results(job, folder, fingerprint, trainer, scores, share)
+    for checkpoint in run.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):
+        shutil.rmtree(checkpoint)
+
+
+def _write_results(
+    job: Job, folder: RunFolder, fingerprint: RunFingerprint, trainer: Any, scores: dict, share: float
+) -> None:
+    settings, state, output = job.settings, trainer.state, folder.path
+    if (output / _RUNS / HISTORY).is_file():
+        shutil.copyfile(output / _RUNS / HISTORY, output / HISTORY)
+    draw_curves(
+        state.log_history,
+        [Panel("loss", "loss", "eval_loss"), Panel("nDCG@10", None, f"eval_{METRIC}")],
+        output / CURVES,
+    )
+    amounts = {
+        "steps": state.global_step,
+        "best_step": (job.arguments.load_best_model_at_end and state.best_global_step) or state.global_step,
+        "seconds": round(trainer.metrics.seconds, 3),
+        "tokens_seen": state.num_input_tokens_seen,
+    }
+    counts = {
+        "train": len(job.train.pairs) + len(job.train.scored),
+        "held_out_queries": len(job.held_out.relevant()),
+        "rows_left_out": job.train.left_out,
+    }
+    write_json(
+        output / RESULTS,
+        {
+            "task": settings.task,
+            "metric": METRIC,
+            **{name: {"metrics": found} for name, found in scores.items()},
+            "best": {**amounts, "learning_rate": job.arguments.learning_rate, "start_share": share},
+            "pairs": {**counts, "mined": job.mined},
+            "settings": dataclasses.asdict(settings),
+            "training_arguments": job.arguments.to_dict(),
+            "versions": versions(),
+        },
+    )
+    folder.finish(settings, fingerprint, counts=counts, training=amounts, metrics=scores)
+    add_report(output)

@@ -1,0 +1,88 @@
+"""Pairs mined from documents."""
+
+import json
+import random
+
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.retrieval.documents import Miner, read_passages, without_near_duplicates
+from mybert.retrieval.negatives import add_negatives
+from mybert.retrieval.pairs import Pair, Pairs
+
+WORDS = [a + b for a in "bdfgklmnprst" for b in ("aro", "enu", "ilo", "osa", "umi")]
+
+
+def sentence(draw: random.Random, words: int = 12) -> str:
+    return f"{' '.join(draw.choice(WORDS) for _ in range(words)).capitalize()}."
+
+
+@pytest.fixture
+def documents(tmp_path) -> list[str]:
+    draw = random.Random(1)
+    file = tmp_path / "documents.jsonl"
+    with file.open("w") as out:
+        for number in range(30):
+            text = " ".join(sentence(draw) for _ in range(25)) + " Who has the salo of the benu? It was the first one."
+            out.write(json.dumps({"title": f"The story of number {number}", "text": text}) + "\n")
+    return [str(file)]
+
+
+def test_every_rule_finds_pairs_whose_query_is_from_its_document(documents):
+    passages = read_passages(documents, {}, "strict")
+    assert max(len(passage.body.split()) for passage in passages) <= 180
+    found = Miner.of(passages, seed=1).pairs(300).pairs
+    assert len(found) == 300
+    assert {pair.kind for pair in found} == {"title", "question", "neighbour", "span", "keywords"}
+    bodies: dict[int, str] = {}
+    for passage in passages:
+        bodies[passage.document] = f"{bodies.get(passage.document, passage.title)} {passage.body}"
+    for pair in found:
+        document = bodies[pair.source].lower().replace(".", "")
+        words = pair.query.lower().replace(".", "").split()
+        assert set(words) <= set(document.split())
+        assert pair.kind in ("keywords", "title") or " ".join(words) in document
+        assert len(words) <= 16
+    assert Miner.of(passages, seed=1).pairs(300).pairs == found
+    assert Miner.of(passages, seed=2).pairs(300).pairs != found
+
+
+def test_headings_of_plain_text_are_queries_for_their_sections(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text(
+        "# How to open a file\n\nCall the function open with the name of the file.\n\n"
+        "Closing a file\n\nCall the method close, or use the statement with.\n"
+    )
+    passages = read_passages([str(file)], {}, "strict")
+    headings = {pair.query: pair.positive for pair in Miner.of(passages, 1).pairs(100).pairs if pair.kind == "heading"}
+    assert headings == {
+        "How to open a file": "Call the function open with the name of the file.",
+        "Closing a file": "Call the method close, or use the statement with.",
+    }
+
+
+def test_near_duplicates_are_left_out():
+    draw = random.Random(3)
+    text = " ".join(draw.choice(WORDS) for _ in range(60))
+    near = text.replace(text.split()[30], "other", 1)
+    far = " ".join(draw.choice(WORDS) for _ in range(60))
+    assert without_near_duplicates([text, near, text.upper(), far]) == [0, 3]
+
+
+def test_documents_without_words_are_refused(tmp_path):
+    (tmp_path / "empty.jsonl").write_text('{"text": "one two"}\n')
+    with pytest.raises(UserError, match="no passage has 4 words"):
+        read_passages([str(tmp_path / "empty.jsonl")], {}, "strict")
+
+
+def test_negatives_are_hard_and_no_answers():
+    passages = ["the red car drives fast", "a red car is parked", "the ship sails north", "trees are green here"]
+    pairs = Pairs([Pair("red car drives", passages[0])])
+    (found,) = add_negatives(pairs, [*passages, "The red car drives fast!"], 1, 1, None).pairs
+    assert found.negatives == (passages[1],)
+    several = Pairs([Pair("red car", passages[0], ("given",)), Pair("red car", passages[1])])
+    found = add_negatives(several, passages, 2, 1, None).pairs
+    assert found[0].negatives[0] == "given"
+    for pair in found:
+        assert len(pair.negatives) == 2
+        assert not {passages[0], passages[1]} & set(pair.negatives)

@@ -1,0 +1,88 @@
+"""Rows of queries and passages in the forms that other programs write."""
+
+import json
+
+import pytest
+
+from mybert.common.errors import UserError
+from mybert.retrieval.pairs import Pair, ScoredPair, read_pairs
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(rows: list[dict], columns=None, errors="strict"):
+        file = tmp_path / "rows.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return read_pairs([str(file)], columns or {}, errors)
+
+    return read
+
+
+FORMS = {
+    "pairs": [{"anchor": "q", "positive": "p"}],
+    "triplets": [{"anchor": "q", "positive": "p", "negative": "n"}],
+    "numbered negatives": [{"query": "q", "positive": "p", "negative_1": "n", "negative_2": "m"}],
+    "lists": [{"query": "q", "pos": ["p"], "neg": ["n", "m"]}],
+    "passages": [
+        {"query": "q", "positive_passages": [{"docid": "1", "title": "", "text": "p"}],
+         "negative_passages": [{"docid": "2", "title": "", "text": "n"}]}
+    ],
+    "binary": [{"query": "q", "passage": "p", "label": 1}, {"query": "q", "passage": "n", "label": 0}],
+    "texts of numbers": [{"query": "q", "answer": "p", "score": "2"}, {"query": "q", "answer": "n", "score": "0"}],
+    "squad": [{"id": "1", "question": "q", "context": "p", "answers": {"text": ["x"], "answer_start": [0]}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_usual_forms_give_the_query_its_positive_and_its_negatives(read, form):
+    negatives = {"pairs": (), "squad": (), "numbered negatives": ("n", "m"), "lists": ("n", "m")}.get(form, ("n",))
+    assert read(FORMS[form]).pairs == [Pair("q", "p", negatives)]
+
+
+def test_grades_are_kept_and_zero_makes_negatives(read):
+    found = read([{"query": "q", "document": d, "score": s} for d, s in (("a", 2), ("b", 1), ("c", 0))])
+    assert [(pair.positive, pair.negatives) for pair in found.pairs] == [("a", ("c",)), ("b", ("c",))]
+    assert found.relevant() == {"q": {"a": 2, "b": 1}}
+
+
+def test_scores_with_a_fraction_stay_scores(read):
+    rows = [{"sentence1": "a", "sentence2": "b", "score": 0.5}, {"sentence1": "c", "sentence2": "d", "score": 1}]
+    found = read(rows)
+    assert found.scored == [ScoredPair("a", "b", 0.5), ScoredPair("c", "d", 1.0)]
+    assert not found.pairs
+
+
+def test_columns_name_what_has_no_usual_name(read):
+    found = read([{"ask": "q", "reply": "p", "bad": "n"}], {"query": "ask", "positive": "reply", "negatives": "bad"})
+    assert found.pairs == [Pair("q", "p", ("n",))]
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "message"),
+    [
+        ({"query": "q", "other": "p"}, {}, "no column for the positive.*--columns positive=COLUMN"),
+        ({"query": " ", "positive": "p"}, {}, "line 1: 'query' has no text"),
+        ({"query": "q", "positive": None}, {}, "line 1: 'positive' has no text"),
+        ({"query": "q", "positive": "p", "score": "high"}, {}, "line 1: 'score' is no number: 'high'"),
+        ({"query": "q", "positive": "p"}, {"positive": "answer"}, "no such column"),
+        ({"query": "q", "positive": "p"}, {"text": "positive"}, "expected one of query, positive, negatives, score"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(read, row, columns, message):
+    with pytest.raises(UserError, match=message):
+        read([row], columns)
+
+
+def test_skipped_rows_are_counted(read):
+    found = read([{"query": "q", "positive": "p"}, {"query": "q", "positive": ""}], errors="skip")
+    assert (len(found.pairs), found.left_out) == (1, 1)
+
+
+def test_the_queries_of_a_share_are_held_out_with_all_their_rows(read):
+    pairs = read([{"query": f"q{number % 50}", "positive": f"p{number}"} for number in range(100)])
+    train, held_out = pairs.split(0.3, seed=1)
+    assert len(train.pairs) + len(held_out.pairs) == 100
+    assert 5 < len(held_out.relevant()) < 25
+    assert not set(train.relevant()) & set(held_out.relevant())
+    again, _ = pairs.split(0.3, seed=1)
+    assert again == train

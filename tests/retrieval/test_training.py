@@ -1,0 +1,180 @@
+"""`mybert finetune --task retrieval` and `--task reranking` on a tiny BERT."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import AutoModel, AutoModelForSequenceClassification, BertModel
+
+from mybert import Embedder, Predictor, cli
+from mybert.common.errors import UserError
+from mybert.finetuning.settings import FinetuneSettings
+
+FACTS = (
+    ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
+    ("capital france", "paris"), ("largest planet", "jupiter"), ("red fruit", "apple"), ("frozen water", "ice"),
+)  # fmt: skip
+FAST = "--learning-rate 0.003 --per-device-train-batch-size 4 --num-train-epochs 30 --validation-share 0 --dropout 0"
+
+
+@pytest.fixture
+def rows(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in FACTS))
+    return file
+
+
+@pytest.fixture
+def finetune(tiny, tmp_path, capsys):
+    def run(task: str, *options, output: str = "out", expected: int = 0) -> str:
+        words = ["finetune", "--task", task, "--model", tiny, "--output", tmp_path / output, *options]
+        status = cli.main([*map(str, words)])
+        printed = capsys.readouterr()
+        assert status == expected, printed
+        return printed.out + printed.err
+
+    return run
+
+
+def nearest(vectors: np.ndarray) -> list[int]:
+    queries, passages = np.split(vectors, 2)
+    return (queries @ passages.T).argmax(1).tolist()
+
+
+def test_the_output_is_a_sentence_transformers_folder_and_a_bert(finetune, rows, tmp_path):
+    finetune("retrieval", "--train", rows, *FAST.split())
+    out = tmp_path / "out"
+    texts = [query for query, _ in FACTS] + [passage for _, passage in FACTS]
+    model = SentenceTransformer(str(out), device="cpu")
+    vectors = model.encode(texts, normalize_embeddings=True)
+    assert nearest(vectors) == list(range(len(FACTS)))
+    assert np.abs(Embedder(str(out), device="cpu", normalize=True).texts(texts) - vectors).max() < 1e-5
+    config = json.loads((out / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("bert", ["BertModel"])
+    assert "finetuned" not in config
+    bert = BertModel.from_pretrained(out)
+    encoded = model.tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden, mask = bert.eval()(**encoded).last_hidden_state, encoded["attention_mask"][..., None]
+    mean = torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1)).numpy()
+    assert np.abs(mean - vectors).max() < 1e-5
+    assert AutoModel.from_pretrained(out).config.model_type == "bert"
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert (manifest["stage"], manifest["complete"]) == ("finetune", True)
+    for name in ("README.md", "results.json", "log.jsonl", "training_curves.png", "report.html"):
+        assert (out / name).stat().st_size
+    assert not list(out.rglob("checkpoint-*"))
+
+
+def test_held_out_queries_choose_the_checkpoint_and_are_scored(finetune, rows, tmp_path):
+    printed = finetune("retrieval", "--train", rows, "--validation", rows, *FAST.split()[:6])
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["task"] == "retrieval"
+    assert results["held_out"]["metrics"]["ndcg@10"] > results["start"]["metrics"]["ndcg@10"]
+    assert results["held_out"]["metrics"].keys() == {"ndcg@10", "mrr@10", "recall@100", "map@100"}
+    assert "nDCG@10" in printed
+    log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert max(entry.get("eval_ndcg@10", 0) for entry in log) == pytest.approx(
+        results["held_out"]["metrics"]["ndcg@10"], abs=1e-6
+    )
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(finetune, rows, tmp_path):
+    steps = "--max-steps 6 --save-strategy steps --save-steps 2 --eval-strategy steps --eval-steps 2 --dropout 0.1"
+    options = ["--train", rows, "--validation", rows, "--per-device-train-batch-size", "4", *steps.split()]
+    finetune("retrieval", *options, output="whole")
+
+    class Stopped(Exception):
+        pass
+
+    from mybert.retrieval import trainer
+
+    original, seen = trainer.RetrievalTrainer.training_step, []
+
+    def step(self, *arguments, **keywords):
+        seen.append(1)
+        if len(seen) == 4:
+            raise Stopped
+        return original(self, *arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.RetrievalTrainer, "training_step", step)
+        with pytest.raises(Stopped):
+            finetune("retrieval", *options)
+    assert "2 of 6 planned steps" in finetune("retrieval", *options, "--resume")
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert "out exists; add --overwrite" in finetune("retrieval", *options, expected=2)
+    finetune("retrieval", *options, "--overwrite")
+
+
+def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
+    scored = tmp_path / "scored.jsonl"
+    scored.write_text("".join(json.dumps({"query": q, "positive": p, "score": 0.5}) + "\n" for q, p in FACTS))
+    finetune("retrieval", "--train", rows, scored, "--dimensions", "16", "8", *FAST.split())
+    model = SentenceTransformer(str(tmp_path / "out"), device="cpu", truncate_dim=8)
+    vectors = model.encode([text for side in zip(*FACTS, strict=True) for text in side], normalize_embeddings=True)
+    assert vectors.shape[1] == 8
+    assert np.mean(np.array(nearest(vectors)) == np.arange(len(FACTS))) >= 0.75
+
+
+def test_documents_alone_keep_half_of_the_start(finetune, tiny, tmp_path):
+    documents = tmp_path / "documents.jsonl"
+    texts = [f"The {q} is what {p} means. It was said by the people of that time." for q, p in FACTS]
+    documents.write_text(
+        "".join(json.dumps({"title": q, "text": t}) + "\n" for (q, _), t in zip(FACTS, texts, strict=True))
+    )
+    options = ["--documents", documents, "--mined-pairs", "40", "--max-steps", "2", "--validation-share", "0"]
+    options += ["--learning-rate", "0.001", "--per-device-train-batch-size", "8"]
+    finetune("retrieval", *options, "--start-share", "0", output="trained")
+    finetune("retrieval", *options, output="mixed")
+    start, trained, mixed = (
+        load_file(p / "model.safetensors") for p in (tiny, tmp_path / "trained", tmp_path / "mixed")
+    )
+    name = "encoder.layer.0.output.dense.weight"
+    assert (trained[name] - start[f"bert.{name}"]).abs().max() > 1e-4
+    assert torch.allclose(mixed[name], (trained[name] + start[f"bert.{name}"]) / 2, atol=1e-6)
+    results = json.loads((tmp_path / "mixed" / "results.json").read_text())
+    assert results["best"]["start_share"] == 0.5
+    assert sum(results["pairs"]["mined"].values()) == results["pairs"]["train"]
+
+
+def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows, tmp_path):
+    finetune("reranking", "--train", rows, "--hard-negatives", "3", *FAST.split(), "--num-train-epochs", "60")
+    out = tmp_path / "out"
+    pairs = [(query, passage) for query, _ in FACTS for _, passage in FACTS]
+    scores = CrossEncoder(str(out), device="cpu").predict(pairs).reshape(len(FACTS), -1)
+    answers = np.eye(len(FACTS), dtype=bool)
+    assert scores[answers].mean() > scores[~answers].mean() + 0.1
+    ours = [1 / (1 + np.exp(-found["score"])) for found in Predictor(str(out), device="cpu")(pairs)]
+    assert np.abs(np.array(ours) - scores.ravel()).max() < 1e-5
+    config = json.loads((out / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("bert", ["BertForSequenceClassification"])
+    assert AutoModelForSequenceClassification.from_pretrained(out).config.num_labels == 1
+
+
+def test_held_out_queries_choose_the_reranker(finetune, rows, tmp_path):
+    finetune("reranking", "--train", rows, "--validation", rows, "--max-steps", "4")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["held_out"]["metrics"].keys() >= {"ndcg@10", "mrr@10", "map"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task": "retrieval"}, "missing --train: the rows to train on, or --documents"),
+        ({"task": "ner"}, "missing --train: the rows to train on$"),
+        ({"task": "retrieval", "train": "rows", "seeds": 2}, "--seeds has no effect on retrieval"),
+        ({"task": "retrieval", "train": "rows", "label_separator": ";"}, "--label-separator has no effect"),
+        ({"task": "reranking", "train": "rows", "dimensions": [8]}, "--dimensions has no effect on reranking"),
+        ({"task": "ner", "train": "rows", "documents": ["a"]}, "--documents has no effect on token-classification"),
+        ({"task": "retrieval", "train": "rows", "mined_pairs": 5}, "--mined-pairs has no effect without --documents"),
+        ({"task": "retrieval", "train": "rows", "start_share": 1.0}, "--start-share: expected 0 or more and below 1"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(given, message):
+    with pytest.raises(UserError, match=message):
+        FinetuneSettings(model="model", output="out", **given)
