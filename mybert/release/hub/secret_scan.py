@@ -35,7 +35,8 @@ _ROOTS = (
 _SYSTEM = ("bin", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr")
 _POSIX = r"(?<![\w/.:~<>}\])-])(?:file://)?/(?P<first>[\w.+@-]+)(?:/[\w.+@ -]*[\w.+@-])+/?"
 _WINDOWS = r"(?<![\w/])[A-Za-z]:(?:\\{1,2}|/)[\w.+@-]+(?:(?:\\{1,2}|/)[\w.+@-]+)*"
-_SHARE = r"(?<!\\)\\\\[\w.-]+\\[\w.$-]+(?:\\[\w.$-]+)*"
+_SHARE = r"(?<!\\)(?:\\\\[\w.-]+(?:\\[\w.$-]+)+|\\{4}[\w.-]+(?:\\\\[\w.$-]+)+)"  # JSON doubles each backslash
+_WHOLE = re.compile(r"/.|~[\w.-]*/|\.\.?[/\\]")  # the start of a value that is a path
 _LEAST = 11  # of C:\Users\me; numbers of 400 MB hold such a path with a probability of about 1%
 _PATH = re.compile(f"{_POSIX}|{_WINDOWS}|{_SHARE}")
 
@@ -78,14 +79,17 @@ def _exists(path: str) -> bool:
 
 
 def without_folders(value, kept: Collection[str] = ()):
-    """Replaces every absolute path in a JSON value by its last part, except strings in `kept`."""
+    """Replaces every absolute path in a JSON value, and every value that is a path, by its last part.
+
+    Strings in `kept` stay.
+    """
     if isinstance(value, dict):
         return {without_folders(key, kept): without_folders(item, kept) for key, item in value.items()}
     if isinstance(value, list):
         return [without_folders(item, kept) for item in value]
     if not isinstance(value, str) or value in kept:
         return value
-    if value.startswith("/") and len(value) > 1:
+    if _WHOLE.match(value):
         return file_name(value)
     while paths := list(find_paths(value)):  # a shortened path may form another with the text before it
         for match in reversed(paths):
