@@ -23,7 +23,8 @@ _NAMES = {
     "per_device_train_batch_size start_tokens_per_batch",
     "seeds": "masking_seed seed seeds",
     "teacher": "losses relation_heads soft_share teacher temperature unlabelled",
-    "evaluation": "bootstrap calibrate eval_characters eval_steps eval_strategy load_best_model_at_end metric slices",
+    "evaluation": "bootstrap calibrate eval_characters eval_steps eval_strategy load_best_model_at_end metric slices "
+    "suspects",
     "hardware": "bandwidth bf16 device devices dtype engine memory mfu num_proc padding_free peak_flops price",
     "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait port timeout",
     "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "

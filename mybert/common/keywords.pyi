@@ -313,6 +313,7 @@ class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
 class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
     bootstrap: int
     slices: Name | Sequence[Name]
+    suspects: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"]
     errors: Literal["strict", "skip"]
     model: Required[Name]
     data: Rows | None
@@ -399,6 +400,7 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=Fal
     start_share: float | None
     bootstrap: int
     slices: Name | Sequence[Name]
+    suspects: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"]
     task: Required[Name]
     model: Required[Name]
     train: Rows | Sequence[Name] | None

@@ -148,7 +148,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
             runs = _errors_of_runs(folder.path) if name == "validation" else ()
-            write_evaluation(place, found, split, facts, task, settings.slices, runs)
+            write_evaluation(place, found, split, facts, task, settings, folder.path.name, runs)
             print_evaluation(f"{name}, {split.source}", found, task)
             if name == "validation":
                 print_if_nothing_learned(metric, found)

@@ -48,6 +48,14 @@ published for its small sizes. On SST-2, 1e-3 is better than 3e-4 for a hidden s
 _TAGGING_RATES = ((384, 1e-3), *_RATES[1:])
 """Of token-classification: for a hidden size of 256, 1e-3 is better on CoNLL-2003 and EWT (benchmarks/RESULTS.md)."""
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
+LABELLING_FORMS = {
+    "jsonl": ".jsonl",
+    "csv": ".csv",
+    "label-studio": ".json",
+    "doccano": ".jsonl",
+    "argilla": ".json",
+}
+"""Forms of rows that a person labels, and the suffixes of their files."""
 _VALIDATION_SHARE = 0.1
 _ROWS = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set, a Hub name or its local copy"
 
@@ -116,6 +124,11 @@ class EvaluationOptions:
     slices: list[str] = setting(
         default_factory=list,
         help="Columns by which rows are grouped; each group is scored separately (default: none).",
+    )
+    suspects: str = setting(
+        "jsonl",
+        "Form of the file with the rows whose label looks incorrect, suspects.*, for correcting them.",
+        choices=LABELLING_FORMS,
     )
     errors: str = setting(
         "strict",

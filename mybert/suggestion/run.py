@@ -22,12 +22,12 @@ from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.data.similar_rows import Row, nearly_equal, plain_text
 from mybert.finetuning.data.validation import input_texts
 from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.evaluation.labelling_files import RowToLabel, write_rows_to_label
 from mybert.finetuning.evaluation.predict import checked_parts
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.onnx_model import OnnxModel
 from mybert.finetuning.tasks.base import ROW, Task
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
-from mybert.suggestion.files import Suggestion, write_suggestions
 from mybert.suggestion.settings import SuggestSettings
 
 
@@ -60,7 +60,8 @@ def suggest(settings: SuggestSettings) -> Path:
         if not pool:
             raise UserError(f"{', '.join(settings.inputs)}: no row is left that is unlike the labelled rows")
         found = _choose(settings, predictor, pool, labelled)
-        write_suggestions(path, found, settings, predictor.task)
+        model = Path(settings.model).name
+        write_rows_to_label(path, found, settings.format, model, predictor.task, settings.spreadsheet_safe)
         write_manifest(
             path.parent,
             "suggest",
@@ -132,7 +133,7 @@ def _choose(
     predictor: Predictor,
     pool: Sequence[_Candidate],
     labelled: Sequence[Dataset | MemoryRows],
-) -> list[Suggestion]:
+) -> list[RowToLabel]:
     names = dict.fromkeys(name for candidate in pool for name in candidate.row)
     table = MemoryRows({name: [candidate.row.get(name) for candidate in pool] for name in names})
     vectors = _vectors(settings, predictor, table)
@@ -147,13 +148,14 @@ def _choose(
             break
     others = np.bincount(most_similar(vectors, chosen), minlength=len(chosen)) - 1
     return [
-        Suggestion(one.given, one.row, one.prediction, one.uncertainty, _reason(one, int(number)))
+        RowToLabel(one.given, one.row, one.prediction, 1 - one.uncertainty, _notes(one, int(number)))
         for one, number in zip([pool[row] for row in chosen], others, strict=True)
     ]
 
 
-def _reason(candidate: _Candidate, others: int) -> str:
-    return candidate.reason + (f"; most similar to {counted(others, 'other uncertain row')}" if others else "")
+def _notes(candidate: _Candidate, others: int) -> dict[str, Any]:
+    similar = f"; most similar to {counted(others, 'other uncertain row')}" if others else ""
+    return {"uncertainty": round(candidate.uncertainty, 4), "reason": candidate.reason + similar}
 
 
 def _vectors(settings: SuggestSettings, predictor: Predictor, rows: Dataset | MemoryRows) -> np.ndarray:

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from mybert.common.data_in_memory import DataInMemory
 from mybert.common.settings import FILE, ROWS, check, setting
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import LABELLING_FORMS, PredictSettings
 
-_SUFFIXES = {"jsonl": ".jsonl", "csv": ".csv", "label-studio": ".json", "doccano": ".jsonl", "argilla": ".json"}
 _MOST = 5000
 
 
@@ -17,7 +16,7 @@ class SuggestSettings(PredictSettings):
     """Model, rows without labels, and number and form of the suggestions."""
 
     command: ClassVar[str] = "suggest"
-    formats: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(_SUFFIXES.values()))
+    formats: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(LABELLING_FORMS.values()))
 
     output: str = setting(
         "",
@@ -32,7 +31,7 @@ class SuggestSettings(PredictSettings):
         reads=ROWS,
     )
     format: str | None = setting(
-        None, "Form of the output; label-studio and argilla write .json (default: by suffix).", choices=_SUFFIXES
+        None, "Form of the output; label-studio and argilla write .json (default: by suffix).", choices=LABELLING_FORMS
     )
     engine: str = field(default="local", init=False)
     resume: bool = field(default=False, init=False)
@@ -45,6 +44,6 @@ class SuggestSettings(PredictSettings):
         check(self, "count", self.count <= _MOST, f"1 to {_MOST}")
         suffix = Path(self.output).suffix
         if self.format is None:
-            self.format = next((name for name, known in _SUFFIXES.items() if known == suffix), "jsonl")
-        expected = _SUFFIXES[self.format]
+            self.format = next((name for name, known in LABELLING_FORMS.items() if known == suffix), "jsonl")
+        expected = LABELLING_FORMS[self.format]
         check(self, "output", suffix == expected, f"a file name in {expected} for --format {self.format}")

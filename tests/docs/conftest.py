@@ -81,6 +81,10 @@ def workspace(tmp_path_factory) -> Path:
     }
     for name, content in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    choice = {"type": "choices", "value": {"choices": ["bad"]}}
+    (folder / "corrected.json").write_text(
+        json.dumps([{"data": {"text": "a dull film"}, "annotations": [{"result": [choice]}]}])
+    )
     for name in ("train", "dev"):
         (folder / f"{name}.csv").write_text(
             "text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows)

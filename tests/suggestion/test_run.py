@@ -66,7 +66,7 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
     settings = {"count": 3, "output": str(output), "format": form}
     given = write(tmp_path / "rows.jsonl", rows)
     if model == "pairs" and form == "doccano":
-        with pytest.raises(UserError, match="doccano shows one text, and these rows are pairs; use --format label-st"):
+        with pytest.raises(UserError, match="doccano shows one text, and these rows are pairs; use the form label-st"):
             mybert.suggest(models(model), given, **settings)
         return
     mybert.suggest(models(model), given, **settings)

@@ -14,7 +14,10 @@ from mybert.finetuning.data.memory_rows import MemoryRows
 
 
 def read_label_studio(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:
-    """Tasks with the columns of `data` and, as `label`, the choice or choices of their only finished annotation."""
+    """Tasks with the columns of `data` and, as `label`, the choice or choices of their only finished annotation.
+
+    Without a choice they have none of several labels.
+    """
 
     def convert(row: Mapping[str, Any]) -> dict[str, Any]:
         finished = [one for one in row["annotations"] or () if not one.get("was_cancelled")]
@@ -22,7 +25,8 @@ def read_label_studio(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:
             raise UserError(f"{len(finished)} finished annotations of {short(row['data'])}; keep one")
         values = [result.get("value") or {} for one in finished for result in one.get("result") or ()]
         chosen = [name for value in values for name in value.get("choices") or ()]
-        return {**(row["data"] or {}), "label": chosen[0] if len(chosen) == 1 else chosen or None}
+        label = chosen[0] if len(chosen) == 1 else chosen
+        return {**(row["data"] or {}), "label": label if finished else None}
 
     return _converted(rows, {"data", "annotations"}, convert)
 

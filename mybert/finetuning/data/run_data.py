@@ -15,7 +15,7 @@ from mybert.finetuning.data.dataset_loading import Split, read_split, read_split
 from mybert.finetuning.data.held_out import held_out_rows
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
 from mybert.finetuning.data.summary import overview, print_overview, with_max_length
-from mybert.finetuning.data.validation import duplicate_rows, hash_of, row_digests, usable_rows
+from mybert.finetuning.data.validation import duplicate_rows, hash_of, input_texts, row_digests, usable_rows
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
 from mybert.finetuning.task_checkpoint import Finetuned
@@ -48,7 +48,7 @@ def load_data(
 
     `seed` draws the rows of `max_train_samples` and those held out for validation.
     """
-    train = read_splits(settings.train_files, task)
+    train, replaced = _latest(read_splits(settings.train_files, task), task)
     if settings.max_train_samples is not None:
         train = train.select(draw_by_content(train.rows, task, settings.max_train_samples, seed))
     # its checkpoint stores the inputs that the training rows have
@@ -72,7 +72,7 @@ def load_data(
     if teacher:
         task = with_labels_of(teacher.task, task, settings.teacher)
     renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
-    lines = [task.summary(train.rows), *length, *renamed, *left_out]
+    lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
     splits = {"train": train}
     if settings.share_held_out:
         splits, line = _hold_out(settings, train, task, seed)
@@ -105,6 +105,23 @@ def load_data(
         overview=found,
         duplicates=duplicates,
     )
+
+
+def _latest(train: Split, task: Task) -> tuple[Split, list[str]]:
+    """Rows of several files without those that a labelled row of a later file with the same texts corrects, and a line
+    that says how many.
+    """
+    if not train.parts:
+        return train, []
+    keys = [tuple("".join(text.split()) for text in texts) for texts in input_texts(train.rows, task)]
+    targets = [train.rows[name][:] for name in task.targets if name in train.rows.column_names]
+    has_label = [all(value is not None for value in values) for values in zip(*targets, strict=True)]
+    files = [number for number, part in enumerate(train.parts) for _ in range(len(part.rows))]
+    last = {key: file for key, file, labelled in zip(keys, files, has_label, strict=True) if labelled}
+    kept = [row for row, (key, file) in enumerate(zip(keys, files, strict=True)) if file >= last.get(key, 0)]
+    if len(kept) == len(keys):
+        return train, []
+    return train.select(kept), [f"corrected by rows of later files: {counted(len(keys) - len(kept), 'row')}"]
 
 
 def _with_teacher(

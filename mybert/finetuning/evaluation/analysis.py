@@ -13,15 +13,16 @@ from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.evaluation.bootstrap_scores import interval_95
-from mybert.finetuning.evaluation.calibration import answers, confidences, reliability
+from mybert.finetuning.evaluation.calibration import confidences, reliability
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
+from mybert.finetuning.evaluation.suspects import Suspect
 from mybert.finetuning.tasks.base import Task
 
 _CURVES, _CURVE_POINTS = 5, 60
 _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
 _INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
-_SUSPECTS, _SURE = 50, 0.9
+_SUSPECTS = 50
 _NAME, _TEXT = 60, 300  # characters
 
 
@@ -32,7 +33,8 @@ def analyse(
     given: Sequence[Mapping],
     slices: Sequence[str],
     metric: str,
-    runs: Sequence[Sequence[float]] = (),
+    suspects: Sequence[Suspect] = (),
+    runs: int = 0,
 ) -> dict[str, Any]:
     """
     Args:
@@ -40,11 +42,11 @@ def analyse(
         given: the rows as in the file, with all columns.
         slices: columns whose groups of equal or similar values are scored.
         metric: the score of the groups.
-        runs: see `write_evaluation`.
+        suspects: of `find_suspects`, by this number of `runs`.
 
     Returns:
-        `confusion`, `calibration`, `precision_recall` by label, `slices` by name, and `suspects`; those that the task
-        has.
+        `confusion`, `calibration`, `precision_recall` by label, `slices` by name, the worst `suspects` and the number
+        of all, `suspect_rows`; those that the task has.
     """
     groups = {"length in tokens": _binned(found.lengths)}
     if found.cut:
@@ -57,7 +59,8 @@ def analyse(
         "calibration": pairs and reliability(*pairs),
         "precision_recall": _curves(found),
         "slices": {name: _scores(task, found, values, metric) for name, values in groups.items()},
-        "suspects": _suspects(found, numbers, given, runs),
+        "suspects": [_suspect(suspect, runs, numbers, given) for suspect in suspects[:_SUSPECTS]],
+        "suspect_rows": len(suspects),
     }
 
 
@@ -185,39 +188,19 @@ def _curves(found: Evaluation) -> dict[str, dict]:
     return curves
 
 
-def _suspects(
-    found: Evaluation, numbers: Sequence[int], given: Sequence[Mapping], runs: Sequence[Sequence[float]]
-) -> list[dict]:
-    """Rows whose label the model contradicts with a high probability.
-
-    Those that most of the `runs` contradict come first, then those with the highest probability.
-    """
-    rows = []
-    for row, (prediction, reference) in enumerate(zip(found.predictions, found.references, strict=True)):
-        sure = _sure_contradiction(prediction, reference)
-        if sure is not None:
-            rows.append((sum(errors[row] > 0 for errors in runs), sure[2], row, *sure[:2]))
-    rows.sort(key=lambda row: (-row[0], -row[1], row[2]))
-    return [
-        {
-            "row": numbers[row] + 1,
-            "reference": true,
-            "prediction": predicted,
-            "confidence": confidence,
-            **({"seeds": f"{wrong} of {len(runs)} runs"} if runs else {}),
-            "text": _text(given[row]),
-        }
-        for wrong, confidence, row, true, predicted in rows[:_SUSPECTS]
-    ]
-
-
-def _sure_contradiction(prediction: Mapping, reference: Any) -> tuple[str, str, float] | None:
-    """Reference, prediction and the prediction's probability, if they differ and it is high."""
-    wrong = [
-        (score, word, true, answer) for word, answer, true, score in answers(prediction, reference) if answer != true
-    ]
-    score, word, true, answer = max(wrong, default=(0.0, "", "", ""))
-    return (f"{word}: {true}" if word else str(true), str(answer), score) if score >= _SURE else None
+def _suspect(suspect: Suspect, runs: int, numbers: Sequence[int], given: Sequence[Mapping]) -> dict[str, Any]:
+    row, answer = suspect.row, suspect.answer
+    word = f"{answer.word}: " if answer.word else ""
+    names = {True: "yes", False: "no"} if isinstance(answer.reference, bool) else {}
+    return {
+        "row": numbers[row] + 1,
+        "reference": f"{word}{names.get(answer.reference, answer.reference)}",
+        "prediction": str(names.get(answer.predicted, answer.predicted)),
+        "probability": answer.own,
+        "confidence": answer.score,
+        **({"seeds": f"{suspect.runs} of {runs} runs"} if runs else {}),
+        "text": _text(given[row]),
+    }
 
 
 def _text(row: Mapping) -> str:

@@ -33,8 +33,10 @@ from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, by_labe
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of, token_count
+from mybert.finetuning.evaluation.labelling_files import RowToLabel, write_rows_to_label
+from mybert.finetuning.evaluation.suspects import Suspect, find_suspects
 from mybert.finetuning.evaluation.training_rows import describe_training_rows, find_training_rows
-from mybert.finetuning.settings import EvaluateSettings
+from mybert.finetuning.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.base import CUT, LOWER_IS_BETTER, ROW, Task
 from mybert.reports.write import add_report
@@ -71,7 +73,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
         trained = find_training_rows(split.rows, task, settings.model, data)
         of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
         facts = {"task": task.name, "metric": task.main_metric, "training_rows": trained, **of_run}
-        write_evaluation(folder, found, split, facts, task, settings.slices)
+        write_evaluation(folder, found, split, facts, task, settings, Path(settings.model).name)
         write_manifest(
             folder,
             "evaluate",
@@ -147,19 +149,21 @@ def write_evaluation(
     split: Split,
     facts: dict,
     task: Task,
-    slices: Sequence[str] = (),
+    settings: EvaluationOptions,
+    model: str,
     runs: Sequence[Sequence[float]] = (),
 ) -> None:
-    """Writes results.json, analysis.json, predictions.jsonl, errors.txt and errors.png.
+    """Writes results.json, analysis.json, predictions.jsonl, suspects.*, errors.txt and errors.png.
 
     Each prediction has the `reference`, the `error`, its `row` or `line` in the file, and the row as `input`.
 
     Args:
-        slices: columns whose groups of rows are scored.
+        model: name of the model.
         runs: the errors of the rows in several runs of a fine-tuning.
     """
-    given = list(split.given())
-    analysis = analyse(task, found, split.numbers, given, slices, facts["metric"], runs)
+    given, slices = list(split.given()), settings.slices
+    suspects = find_suspects(found.predictions, found.references, runs)
+    analysis = analyse(task, found, split.numbers, given, slices, facts["metric"], suspects, len(runs))
     for column in slices:
         if len(analysis["slices"][column]) == 1:
             print(f"--slices {column}: all rows of {split.source} have the same value, so there is one group")
@@ -170,8 +174,37 @@ def write_evaluation(
         for row, prediction, reference, error, number in zip(*columns, strict=True):
             about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
             file.write(json_line({**prediction, **about}))
+    if suspects:
+        _write_suspects(folder, suspects, found, split, given, task, settings.suspects, model)
     write_errors(folder / "errors.txt", split, found)
     draw_errors(folder / "errors.png", found)
+
+
+def _write_suspects(
+    folder: Path,
+    suspects: Sequence[Suspect],
+    found: Evaluation,
+    split: Split,
+    given: Sequence[dict],
+    task: Task,
+    form: str,
+    model: str,
+) -> None:
+    """Writes the rows whose label looks incorrect, with their columns, and prints their number."""
+    rows = [
+        RowToLabel(
+            given[row],
+            split.rows[row],
+            found.predictions[row],
+            answer.score,
+            {split.unit: split.numbers[row] + 1, "probability": round(answer.own, 4), "reason": answer.reason()},
+            found.references[row],
+        )
+        for row, answer, _ in suspects
+    ]
+    path = folder / f"suspects{LABELLING_FORMS[form]}"
+    write_rows_to_label(path, rows, form, model, task)
+    print(f"labels that look incorrect: {len(rows):,} of {counted(len(given), 'row')}, in {path.name}")
 
 
 def print_evaluation(source: str, found: Evaluation, task: Task) -> None:

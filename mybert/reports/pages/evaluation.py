@@ -280,11 +280,18 @@ def _suspects(analysis: Mapping[str, Any]) -> Table | None:
     has_seeds = any("seeds" in row for row in rows)
     cells = [
         (
-            *(row["row"], row["text"], row["reference"], row["prediction"], Share(row["confidence"])),
+            *(row["row"], row["text"], row["reference"], row["prediction"]),
+            *(Share(row[name]) if name in row else None for name in ("probability", "confidence")),
             *((row.get("seeds", ""),) if has_seeds else ()),
         )
         for row in rows
     ]
-    columns = ["row", "input", "reference", "prediction", "confidence", *(["incorrect in"] * has_seeds)]
-    note = "The model contradicts these labels with high confidence. Look at them: the label may be incorrect."
+    shares = ["probability of the reference", "of the prediction"]
+    columns = ["row", "input", "reference", "prediction", *shares, *(["incorrect in"] * has_seeds)]
+    count = analysis.get("suspect_rows", len(rows))
+    listed = "" if count == len(rows) else f" These are the first {len(rows)}."
+    note = (
+        f"The model contradicts the labels of {counted(count, 'row')}. Look at them: the label may be "
+        f"incorrect. The file suspects.* has all rows, ready to be corrected.{listed}"
+    )
     return Table("Labels that look incorrect", columns, cells, note)

@@ -1,0 +1,166 @@
+"""Labels that look incorrect: the rule against numpy, and every form corrected and read back."""
+
+import csv
+import json
+import random
+
+import numpy as np
+import pytest
+from tiny_models import WORDS
+
+import mybert
+from mybert import UserError
+from mybert.finetuning.data.run_data import load_data
+from mybert.finetuning.evaluation.suspects import find_suspects
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.task_checkpoint import new_task
+
+SUFFIXES = {"jsonl": "jsonl", "csv": "csv", "label-studio": "json", "doccano": "jsonl", "argilla": "json"}
+
+
+def test_single_labels_are_those_of_confident_learning():
+    draw = np.random.default_rng(0)
+    true = draw.integers(4, size=300)
+    logits = draw.normal(size=(300, 4)) + 3 * np.eye(4)[true]
+    given = np.where(draw.random(300) < 0.1, draw.integers(4, size=300), true)
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    own, best = shares[np.arange(300), given], shares.argmax(1)
+    expected = np.array([own[given == label].mean() for label in range(4)])
+    count = int(((best != given) & (shares.max(1) >= expected[best])).sum())
+    order = [row for row in np.argsort(own) if best[row] != given[row]][:count]
+    predictions = [
+        {"label": "abcd"[row.argmax()], "score": row.max(), "scores": dict(zip("abcd", row, strict=True))}
+        for row in shares
+    ]
+    found = find_suspects(predictions, ["abcd"[label] for label in given])
+    assert [suspect.row for suspect in found] == order
+    assert len({*order} & {*np.flatnonzero(given != true)}) > 0.7 * len(order)
+
+
+def test_tags_several_labels_and_choices_have_suspects():
+    tags = [{"tokens": ["Ann", "sings"], "tags": ["B-PER", "O"], "scores": [0.99, 0.9]} for _ in range(9)]
+    (suspect,) = find_suspects(tags, [["B-PER", "O"]] * 8 + [["O", "O"]])
+    assert suspect.row == 8 and suspect.answer.reason() == "'Ann' is B-PER (0.99), not O"
+    several = [{"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}} for _ in range(9)]
+    (suspect,) = find_suspects(several, [["a"]] * 8 + [["a", "b"]])
+    assert (suspect.row, suspect.answer.word, suspect.answer.own) == (8, "b", pytest.approx(0.1))
+    choices = [{"choice": 0, "scores": [0.9, 0.1]} for _ in range(9)]
+    assert [suspect.row for suspect in find_suspects(choices, [0] * 8 + [1])] == [8]
+    assert not find_suspects([{"score": 1.5}, {"score": 2.0}], [1.0, 9.0])
+    first, second = find_suspects(several, [["a"]] * 7 + [["b"], []], runs=[[0] * 7 + [0, 1], [0] * 7 + [1, 1]])
+    assert (first.row, first.runs, second.row, second.runs) == (8, 2, 7, 1)
+
+
+def rows_of(model: str) -> list[dict]:
+    """Rows with an id and random labels."""
+    draw = random.Random(1)
+    texts = [" ".join(draw.sample(WORDS, 9)) for _ in range(60)]
+    if model == "tagger":
+        tags = [[draw.choice(["O", "B-PER", "B-LOC"]) for _ in text.split()] for text in texts]
+        return [{"id": f"r{n}", "tokens": text.split(), "tags": tags[n]} for n, text in enumerate(texts)]
+    labels = {
+        "classifier": lambda: draw.choice(["bad", "good", "odd"]),
+        "multi": lambda: draw.sample(["sad", "long"], draw.randint(0, 2)),
+    }
+    return [{"id": f"r{n}", "text": text, "label": labels[model]()} for n, text in enumerate(texts)]
+
+
+def corrected(path, form: str) -> list[dict]:
+    """The rows of a file as a tool exports them after a person has accepted every prediction."""
+    if form == "csv":
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        content = path.read_text(encoding="utf-8")
+        rows = json.loads(content) if path.suffix == ".json" else [json.loads(line) for line in content.splitlines()]
+    for row in rows:
+        if form == "label-studio":
+            assert len(row["annotations"]) == 1
+            row["annotations"][0] |= {"result": row["predictions"][0]["result"], "was_cancelled": False}
+        elif form == "argilla":
+            row["responses"] = {"label": [{"value": row["suggestions"]["label"]["value"], "user_id": "u"}]}
+        elif form == "doccano":
+            label = row["prediction"]
+            label = json.loads(label) if label[:1] in ("[", "{") else [label]
+            row["label"] = [list(one.values()) if isinstance(one, dict) else one for one in label]
+        else:
+            row["tags" if "tags" in row else "label"] = row["prediction"]
+    return rows
+
+
+@pytest.mark.parametrize("form", SUFFIXES)
+@pytest.mark.parametrize("model", ["classifier", "multi", "tagger"])
+def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, model, form):
+    given = rows_of(model)
+    data, output = write_rows("rows.jsonl", given), tmp_path / "scores"
+    mybert.evaluate(model=models(model), data=data, output=output, suspects=form, bootstrap=0)
+    analysis = json.loads((output / "analysis.json").read_text(encoding="utf-8"))
+    rows = corrected(output / f"suspects.{SUFFIXES[form]}", form)
+    assert len(rows) == analysis["suspect_rows"] > 5
+    shown = {"label-studio": lambda row: row["data"], "argilla": lambda row: row["metadata"]}.get(
+        form, lambda row: row
+    )
+    ids = [shown(row)["id"] for row in rows]
+    assert [given[int(shown(row)["line"]) - 1]["id"] for row in rows] == ids and len({*ids}) == len(ids)
+    fixed = tmp_path / f"fixed.{SUFFIXES[form]}"
+    if form == "csv":
+        with fixed.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        fixed.write_text(json.dumps(rows) if fixed.suffix == ".json" else lines, encoding="utf-8")
+
+    name = "token-classification" if model == "tagger" else "text-classification"
+    settings = FinetuneSettings(
+        task=name, model=str(models(model)), train=[str(data), str(fixed)], output="-", validation_share=0.0
+    )
+    task, tokenizer = new_task(settings)
+    task, loaded = load_data(settings, task, tokenizer)
+    train = loaded.splits["train"]
+    assert len(train.rows) == len(given)
+    target = "tags" if model == "tagger" else "label"
+    predicted = {
+        line["input"]["id"]: line["tags"] if model == "tagger" else line.get("labels", line.get("label"))
+        for line in map(json.loads, (output / "predictions.jsonl").read_text(encoding="utf-8").splitlines())
+    }
+    wanted = {row["id"]: predicted[row["id"]] if row["id"] in ids else row[target] for row in given}
+    by_text = {"".join(row.get("text", "") or row["tokens"]).replace(" ", ""): row["id"] for row in given}
+    for row in train.rows:
+        text = "".join(row.get("text") or row["tokens"]).replace(" ", "")
+        expected = wanted[by_text[text]]
+        if model == "tagger" and form not in ("jsonl", "csv"):  # spans are read in IOB2
+            expected = [tag.replace("I-", "B-") if place == 0 else tag for place, tag in enumerate(expected)]
+        found = row[target] if model == "tagger" else task.kind.reference(row[target])
+        assert sorted(found) == sorted(expected) if model == "multi" else found == expected
+    with pytest.raises(UserError, match="exists"):
+        mybert.evaluate(model=models(model), data=data, output=output, suspects=form, bootstrap=0)
+
+
+def test_a_row_without_label_corrects_nothing(models, tmp_path, write_rows, capsys):
+    old = [{"text": text, "label": "good"} for text in WORDS] + [{"text": "a film", "label": "bad"}]
+    new = [{"text": "the", "label": None}, {"text": "a  film", "label": "odd"}]
+    train = [str(write_rows("old.jsonl", old)), str(write_rows("new.jsonl", new))]
+    settings = FinetuneSettings(
+        task="sentiment", model=str(models("classifier")), train=train, output="-", errors="skip"
+    )
+    _, loaded = load_data(settings, *new_task(settings))
+    labels = {row["text"]: row["label"] for split in loaded.splits.values() for row in split.rows}
+    assert labels["the"] == "good" and labels["a  film"] == "odd" and len(labels) == len(old)
+    assert "corrected by rows of later files: 1 row\n" in capsys.readouterr().out
+
+
+def test_tools_show_no_pairs_in_doccano_and_no_choices(models, tmp_path, write_rows):
+    draw = random.Random(0)
+    rows = [
+        {"text": "a film", "text_pair": " ".join(draw.choices(WORDS, k=5)), "label": draw.choice(["no", "yes"])}
+        for _ in range(30)
+    ]
+    settings = {"model": models("pairs"), "data": write_rows("pairs.jsonl", rows), "bootstrap": 0}
+    with pytest.raises(UserError, match="doccano shows one text"):
+        mybert.evaluate(**settings, output=tmp_path / "scores", suspects="doccano")
+    assert not (tmp_path / "scores").exists()
+    mybert.evaluate(**settings, output=tmp_path / "scores", suspects="label-studio")
+    found = json.loads((tmp_path / "scores/suspects.json").read_text(encoding="utf-8"))
+    assert all(row["data"]["text_pair"] and row["annotations"][0]["result"] for row in found)
