@@ -395,6 +395,8 @@ class DistillKeywords(PretrainKeywords, total=False):
 class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=False):
     documents: Name | Sequence[Name]
     mined_pairs: int | None
+    queries: Name | None
+    judgements: Name | None
     hard_negatives: int | None
     dimensions: int | Sequence[int]
     start_share: float | None

@@ -112,6 +112,9 @@ def _check_search(settings: Any) -> None:
                 raise UserError(f"--{field.name.replace('_', '-')} has no effect on {settings.task}; leave it out")
     if settings.train is None and not settings.documents:
         raise UserError(f"missing --train: the rows to train on{', or --documents' * searches}")
+    collection = [settings.queries, settings.judgements]
+    if any(collection) and not (all(collection) and settings.documents):
+        raise UserError("--queries and --judgements need each other and --documents")
     if settings.mined_pairs is not None and not settings.documents:
         raise UserError("--mined-pairs has no effect without --documents; leave it out")
 

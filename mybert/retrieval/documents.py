@@ -15,7 +15,8 @@ from mybert.corpus.text.sentences import Splitter, sentence_splitter
 from mybert.finetuning.data.similar_rows import SIMILAR, plain_text
 from mybert.io.documents import read_documents
 from mybert.io.record_formats import TextColumn
-from mybert.retrieval.pairs import Pair, Pairs, passage_text
+from mybert.retrieval.collections import joined
+from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import guess_language
 
 _PASSAGE = 120  # words
@@ -45,7 +46,7 @@ class Passage(NamedTuple):
     @property
     def text(self) -> str:
         """What is found by a search: title and text."""
-        return passage_text(self.title, self.body)
+        return joined(self.title, self.body)
 
     @property
     def body(self) -> str:
@@ -193,7 +194,7 @@ class Miner:
         for passage in self.passages:
             key = passage.document, passage.heading
             if passage.heading and key not in seen:
-                query = passage_text(passage.title, passage.heading)
+                query = joined(passage.title, passage.heading)
                 yield Pair(query, passage.body, kind="heading", source=passage.document)
             seen.add(key)
 
@@ -222,7 +223,7 @@ class Miner:
             return None
         others = " ".join([*passage.sentences[:place], *passage.sentences[place + 1 :]])
         remove = self.draw.random() < 0.5 and _words(others) >= 2 * _LEAST_WORDS
-        positive = passage_text(passage.title, others) if remove else passage.text
+        positive = joined(passage.title, others) if remove else passage.text
         return Pair(self._crop(sentence), positive, kind="span", source=passage.document)
 
     def _keywords(self, passage: Passage) -> Pair | None:

@@ -37,15 +37,27 @@ class Retrieval:
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
         self.model = _encoder(settings, arguments)
-        self._length = self.model.max_seq_length
-        self.model.max_seq_length = min(self.options.max_length, self._length or self.options.max_length)
+        self._length = max(self.model.max_seq_length or 0, self.options.max_length)
+        self.model.max_seq_length = self.options.max_length
+        self.negatives = 1 if settings.hard_negatives is None else settings.hard_negatives
         is_retriever = (Path(settings.model) / MODULES).is_file()
         self.learning_rate = 2e-5 if is_retriever else 5e-5
         self._start = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         """`given` as arguments of the trainer."""
-        return trainers.with_fields_of(trainers.RetrievalArguments, given, **trainers.no_duplicates())
+        found, passage = self.model.prompts, self._passage_prompt
+        columns = ["positive", "passage", *(f"negative_{number + 1}" for number in range(self.negatives))]
+        prompts = {"query": found.get("query")} | dict.fromkeys(columns, passage)
+        prompts = {column: prompt for column, prompt in prompts.items() if prompt}
+        return trainers.with_fields_of(
+            trainers.RetrievalArguments, given, prompts=prompts or None, **trainers.no_duplicates()
+        )
+
+    @property
+    def _passage_prompt(self) -> str | None:
+        names = ("document", "passage", "corpus")  # the order of `SentenceTransformer.encode_document`
+        return next((self.model.prompts[name] for name in names if self.model.prompts.get(name)), None)
 
     def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
         """Pairs from the documents, and all passages of the documents."""
@@ -53,8 +65,7 @@ class Retrieval:
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         """The pairs with hard negatives."""
-        count = 1 if settings.hard_negatives is None else settings.hard_negatives
-        return add_negatives(pairs, passages, count, seed, self.model)
+        return add_negatives(pairs, passages, self.negatives, seed, self.model)
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""
@@ -64,15 +75,14 @@ class Retrieval:
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
-        negatives = min((len(pair.negatives) for pair in pairs.pairs), default=0)
-        data = trainers.retrieval_data(pairs, negatives)
+        data = trainers.retrieval_data(pairs, self.negatives)
         batch_size = arguments["args"].per_device_train_batch_size
         loss = trainers.retrieval_loss(self.model, data, batch_size, settings.dimensions)
         return trainers.RetrievalTrainer(model=self.model, train_dataset=data, loss=loss, **arguments)
 
     def mix_with_start(self, settings: FinetuneSettings) -> float:
         """Averages the weights with those of the start; returns the share of the start."""
-        alone = bool(settings.documents) and settings.train is None
+        alone = not settings.train_files and settings.judgements is None
         share = settings.start_share if settings.start_share is not None else 0.5 * alone
         if share:
             state = self.model.state_dict()
@@ -147,9 +157,13 @@ def kind_of(settings: FinetuneSettings, arguments: FinetuningArguments) -> Kind:
 
 def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> tuple[Pairs, list[str]]:
     """Pairs from the documents, and all their passages."""
+    count = settings.mined_pairs
+    if count is None:
+        count = 0 if settings.judgements else _MINED
+    if not count:
+        return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)
-    pairs = Miner.of(passages, seed).pairs(settings.mined_pairs or _MINED)
-    return pairs, [passage.text for passage in passages]
+    return Miner.of(passages, seed).pairs(count), [passage.text for passage in passages]
 
 
 def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:

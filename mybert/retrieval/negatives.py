@@ -12,6 +12,7 @@ from mybert.retrieval.words import Words, best_rows
 _RETRIEVED = 20  # passages of BM25, and of the model
 _FALSE = 0.95  # share of the positive's scores from which a passage is taken for another answer
 _EQUAL = 0.95  # cosine from which a passage is taken for the positive
+_PART = 0.9  # share of the words of a passage
 _BATCH = 64
 
 
@@ -36,16 +37,26 @@ def add_negatives(
     relevant = {query: set(found) for query, found in pairs.relevant().items()}
     found = []
     for number, pair in enumerate(pairs.pairs):
-        own = {plain_text(text) for text in relevant[pair.query]}
+        own = [_words_of(text) for text in relevant[pair.query]]
         hard = [texts[place] for place in searcher.candidates(number, pair)]
-        hard = [text for text in hard if plain_text(text) not in own]
+        hard = [text for text in hard if not _is_part(text, own)]
         if len(hard) > count:
             hard = draw.sample(hard[: 4 * count], min(len(hard), 4 * count))
         random_texts = (draw.choice(texts) for _ in range(10 * count))
-        chosen = dict.fromkeys([*pair.negatives, *hard, *(t for t in random_texts if plain_text(t) not in own)])
+        chosen = dict.fromkeys([*pair.negatives, *hard, *(t for t in random_texts if not _is_part(t, own))])
         filled = list(chosen)[:count]
         found.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
     return Pairs(found, pairs.scored, pairs.grades, pairs.left_out)
+
+
+def _words_of(text: str) -> set[str]:
+    return set(plain_text(text).split())
+
+
+def _is_part(text: str, others: Sequence[set[str]]) -> bool:
+    """Whether nearly all words of a text are in one of the `others`, such as those of a part of a document."""
+    words = _words_of(text)
+    return any(len(words & other) >= _PART * len(words) for other in others)
 
 
 class _Searcher:
@@ -55,8 +66,8 @@ class _Searcher:
         self._vectors = None
         if model is not None:
             options = {"batch_size": _BATCH, "normalize_embeddings": True, "show_progress_bar": False}
-            self._vectors = model.encode(list(texts), **options)
-            self._queries = model.encode(list(queries), **options)
+            self._vectors = model.encode_document(list(texts), **options)
+            self._queries = model.encode_query(list(queries), **options)
 
     def candidates(self, number: int, pair: Pair) -> list[int]:
         """Places of the passages that may be negatives, best first: BM25's and the model's in turn."""

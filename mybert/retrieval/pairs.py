@@ -9,6 +9,7 @@ from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split, load_table
 from mybert.finetuning.data.validation import hash_of
+from mybert.retrieval.collections import Texts, joined, read_judgements, read_texts
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "query": ("query", "anchor", "question", "claim", "sentence1", "sentence_0", "sentence_A", "text1", "premise"),
@@ -109,6 +110,21 @@ def read_pairs(names: Sequence[str], columns: Mapping[str, str], errors: str = "
     return found
 
 
+def judged_pairs(corpus: Texts, queries: str, judgements: str, errors: str = "strict") -> Pairs:
+    """The pairs of a collection; `queries` and `judgements` are files as in `mybert.retrieval.collections`."""
+    asked = read_texts([queries], "queries", errors)
+    passages = dict(zip(corpus.ids, corpus.passages(), strict=True))
+    texts = dict(zip(asked.ids, asked.passages(), strict=True))
+    found = Pairs()
+    for query, grades in read_judgements(judgements, texts, passages, errors).grades.items():
+        negatives = tuple(passages[document] for document, grade in grades.items() if not grade)
+        for document, grade in grades.items():
+            if grade:
+                found.pairs.append(Pair(texts[query], passages[document], negatives))
+                found.grades[texts[query], passages[document]] = grade
+    return found
+
+
 def _roles(name: str, present: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
     """The columns of each role."""
     for role, column in given.items():
@@ -187,15 +203,10 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value.strip()] if value.strip() else []
     if isinstance(value, Mapping):
-        return _texts(passage_text(value.get("title"), value.get("text")))
+        return _texts(joined(*(str(value.get(name) or "") for name in ("title", "text"))))
     if isinstance(value, Iterable):
         return [text for item in value for text in _texts(item)]
     return []
-
-
-def passage_text(title: object, text: object) -> str:
-    """The text of a document with a title, as BEIR joins them."""
-    return " ".join(part.strip() for part in (title, text) if isinstance(part, str) and part.strip())
 
 
 def _number(value: Any) -> float | None:

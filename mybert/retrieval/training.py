@@ -19,8 +19,9 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.training import find_checkpoint
 from mybert.reports.write import add_report
+from mybert.retrieval.collections import read_texts
 from mybert.retrieval.kinds import Kind, kind_of
-from mybert.retrieval.pairs import Pairs, read_pairs
+from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
 from mybert.retrieval.trainer import METRIC
 from mybert.training.arguments import explain_unusable, prepare_launch
 from mybert.training.curves import CURVES, Panel, draw_curves
@@ -31,7 +32,7 @@ from mybert.training.stopping import StopOnSignal, on_signals
 STAGE = "finetune"
 _RUNS = "runs"
 _STEPS = 100  # at least, of few pairs
-_INPUTS = ("model", "validation")
+_INPUTS = ("model", "validation", "queries", "judgements")
 
 
 class Job(NamedTuple):
@@ -95,6 +96,10 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         columns = {role: name for role, name in columns.items() if role not in ("text", "title")}
     rows = read_pairs(settings.train_files, columns, settings.errors) if settings.train else Pairs()
     mined, passages = kind.mine(settings, arguments.seed) if settings.documents else (Pairs(), [])
+    if settings.queries and settings.judgements:
+        corpus = read_texts(settings.documents, "documents", settings.errors)
+        rows += judged_pairs(corpus, settings.queries, settings.judgements, settings.errors)
+        passages = corpus.passages()  # whole, as they were judged
     counts: dict[str, int] = {}
     for pair in mined.pairs:
         counts[pair.kind] = counts.get(pair.kind, 0) + 1

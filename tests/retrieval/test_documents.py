@@ -86,3 +86,6 @@ def test_negatives_are_hard_and_no_answers():
     for pair in found:
         assert len(pair.negatives) == 2
         assert not {passages[0], passages[1]} & set(pair.negatives)
+    whole = Pairs([Pair("red car", f"The story. {passages[0]}. And it ended well")])
+    (found,) = add_negatives(whole, passages, 1, 1, None).pairs
+    assert found.negatives == (passages[1],)  # the first one is a part of the positive

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from mybert.common.errors import UserError
-from mybert.retrieval.pairs import Pair, ScoredPair, read_pairs
+from mybert.retrieval.collections import read_texts
+from mybert.retrieval.pairs import Pair, ScoredPair, judged_pairs, read_pairs
 
 
 @pytest.fixture
@@ -86,3 +87,17 @@ def test_the_queries_of_a_share_are_held_out_with_all_their_rows(read):
     assert not set(train.relevant()) & set(held_out.relevant())
     again, _ = pairs.split(0.3, seed=1)
     assert again == train
+
+
+def test_a_collection_of_beir_gives_pairs_with_grades(tmp_path):
+    lines = {
+        "corpus.jsonl": '{"_id": "1", "title": "A", "text": "b"}\n{"_id": "2", "title": "", "text": "c"}\n',
+        "queries.jsonl": '{"_id": "x", "text": "q"}\n{"_id": "y", "text": "unjudged"}\n',
+        "qrels.tsv": "query-id\tcorpus-id\tscore\nx\t1\t2\nx\t2\t0\n",
+    }
+    for name, text in lines.items():
+        (tmp_path / name).write_text(text)
+    corpus, *others = (str(tmp_path / name) for name in lines)
+    found = judged_pairs(read_texts([corpus], "documents"), *others)
+    assert found.pairs == [Pair("q", "A b", ("c",))]
+    assert found.relevant() == {"q": {"A b": 2}}

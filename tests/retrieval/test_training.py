@@ -178,3 +178,24 @@ def test_held_out_queries_choose_the_reranker(finetune, rows, tmp_path):
 def test_settings_that_do_not_fit_are_refused(given, message):
     with pytest.raises(UserError, match=message):
         FinetuneSettings(model="model", output="out", **given)
+
+
+def test_prompts_of_the_start_model_are_put_before_texts(finetune, rows, tiny, tmp_path):
+    model = SentenceTransformer(str(tiny), device="cpu", prompts={"query": "query: ", "passage": "passage: "})
+    model.save_pretrained(str(tmp_path / "prompted"))
+    from mybert.retrieval import trainer
+
+    read = []
+    original = trainer.RetrievalTrainer.training_step
+
+    def step(self, model, inputs, *arguments, **keywords):
+        read.append({name: value for name, value in inputs.items() if name.endswith("input_ids")})
+        return original(self, model, inputs, *arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.RetrievalTrainer, "training_step", step)
+        finetune("retrieval", "--train", rows, "--max-steps", "1", "--model", tmp_path / "prompted")
+    texts = {name: model.tokenizer.batch_decode(ids, skip_special_tokens=True) for name, ids in read[0].items()}
+    assert all(text.startswith("query : ") for text in texts["query_input_ids"])
+    for name in ("positive_input_ids", "negative_1_input_ids"):
+        assert all(text.startswith("passage : ") for text in texts[name])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError
-from mybert.common.settings import TEXTS, as_list, check, check_choices, setting
+from mybert.common.settings import ROWS, TEXTS, as_list, check, check_choices, setting
 from mybert.common.text_windows import window_count
 from mybert.finetuning.data.labels import PROBLEMS, READINGS, label_name
 
@@ -176,7 +176,17 @@ class SearchOptions:
         reads=TEXTS,
     )
     mined_pairs: int | None = setting(
-        None, "retrieval, reranking: maximum number of pairs from --documents (default: 10000).", least=1
+        None,
+        "retrieval, reranking: maximum number of pairs found in --documents (default: 10000, or 0 with --judgements).",
+        least=0,
+    )
+    queries: str | None = setting(
+        None, "retrieval, reranking: queries with an id and a text, for --judgements.", reads=TEXTS
+    )
+    judgements: str | None = setting(
+        None,
+        "retrieval, reranking: grades of --documents for --queries to train on (qrels), as in BEIR or TREC.",
+        reads=ROWS,
     )
     hard_negatives: int | None = setting(
         None,
