@@ -49,6 +49,10 @@ def test_parameters_of_each_part_are_those_of_the_model(size):
     found["masked-language-model head"] -= model.cls.predictions.decoder.weight.numel()
     assert count_parameters(config) == found
     assert sum(found.values()) == sum(p.numel() for p in model.parameters())
+    untied = MyBertConfig.from_size(size, vocab_size=1000, tie_word_embeddings=False)
+    with torch.device("meta"):
+        model = MyBertForPreTraining(untied)
+    assert sum(count_parameters(untied).values()) == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

@@ -17,15 +17,16 @@ _FLOAT, _HALF = 4, 2
 
 
 def count_parameters(config: PreTrainedConfig) -> dict[str, int]:
-    """Parameters by part; the vocabulary projection shares the word embedding and is counted there."""
+    """Parameters by part; a vocabulary projection that shares the word embedding is counted there."""
     hidden, wide = config.hidden_size, config.intermediate_size
     norm, square = 2 * hidden, hidden * hidden + hidden
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     layer = 4 * square + (hidden * wide + wide) + (wide * hidden + hidden) + 2 * norm
+    projection = 0 if config.tie_word_embeddings else config.vocab_size * (hidden + 1)
     return {
         "embeddings": rows * hidden + norm,
         "encoder": config.num_hidden_layers * layer,
-        "masked-language-model head": square + norm + config.vocab_size,
+        "masked-language-model head": square + norm + config.vocab_size + projection,
         "next-sentence head": square + 2 * hidden + 2,
     }
 
