@@ -113,6 +113,18 @@ def numbered_words(found):
             yield f"{i}\t{word}\t{tag}"
 
 
+def named_sentences(found):
+    for number, (words, tags) in enumerate(found):
+        yield from (f"doc.{number} {i} {word} {tag}" for i, (word, tag) in enumerate(zip(words, tags, strict=True), 1))
+
+
+def commented(found):
+    for number, (words, tags) in enumerate(found):
+        yield f"### sentence {number} ###" if number % 2 else "## a long comment"
+        yield from map(" ".join, zip(words, tags, strict=True))
+        yield ""
+
+
 def sentence_and_word(found):
     for number, (words, tags) in enumerate(found, 1):
         for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
@@ -121,6 +133,7 @@ def sentence_and_word(found):
 
 
 FORMATS = [germeval, conll_2003, multiconer, tabs, header, numbered_sentences, numbered_words, sentence_and_word]
+FORMATS += [named_sentences, commented]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -135,7 +148,7 @@ def test_words_and_tags_of_every_format(tmp_path, form, seed, end):
     text = path.read_text(encoding="utf-8").split("\n")
     for (words, _), places in zip(expected, lines, strict=True):
         assert all(word in text[place] for word, place in zip(words, places, strict=True))
-    assert bool(note) == (form is not tabs)
+    assert bool(note) == (form not in (tabs, commented))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -80,15 +80,34 @@ def usual_place(file: ColumnFile, names: Sequence[str]) -> int | None:
 def counting_columns(file: ColumnFile) -> list[int]:
     """The first columns that number words or sentences; other columns before them name documents."""
     found = []
-    for place in range(min(len(line.fields) for line in file.lines) - 1):
+    width = min(len(line.fields) for line in file.lines)
+    for place in range(width - 1):
         values = file.column(place)
-        pairs = itertools.pairwise(zip(file.lines, values, strict=True))
-        steps = [(a, b) for (one, a), (other, b) in pairs if one.sentence == other.sentence]
+        steps = _steps(file, values)
         if _is_counter(values, steps):
             found.append(place)
-        elif not steps or any(a != b for a, b in steps):
+        elif not steps or (
+            any(a != b for a, b in steps) and not (place < width - 2 and _names_sentences(file, place))
+        ):
             break
     return found
+
+
+def _steps(file: ColumnFile, values: Sequence[str]) -> list[tuple[str, str]]:
+    """The values of each two neighbouring words of a sentence."""
+    pairs = itertools.pairwise(zip(file.lines, values, strict=True))
+    return [(a, b) for (one, a), (other, b) in pairs if one.sentence == other.sentence]
+
+
+def _names_sentences(file: ColumnFile, place: int) -> bool:
+    """Whether a column changes exactly where the numbers of the words in the next one begin again."""
+    numbers = file.column(place + 1)
+    steps = _steps(file, numbers)
+    if not _is_counter(numbers, steps) or not all(map(str.isdecimal, numbers)):
+        return False
+    return all(
+        (a != b) == (int(d) <= int(c)) for (a, b), (c, d) in zip(_steps(file, file.column(place)), steps, strict=True)
+    )
 
 
 def _is_counter(values: Sequence[str], steps: Sequence[tuple[str, str]]) -> bool:

@@ -31,7 +31,7 @@ from mybert.io.record_formats import declared_delimiter
 
 _IDS = ("id", "idx", "index", "number", "no", "nr")
 _DOCUMENT, _DECLARED_NAMES = "-DOCSTART-", "# global.columns ="
-_COMMENT = re.compile(r"#(\s|(begin|end) document\b|\w+\s*[=:])")
+_COMMENT = re.compile(r"#+(\s|(begin|end) document\b|\w+\s*[=:])")
 _ENDLESS = 1000  # words of a file without sentences
 
 
@@ -97,7 +97,7 @@ def _read(path: Path, given: Mapping[str, str], delimiter: str | None) -> Column
     tags = {fields[-1] for fields in plain}
 
     def is_comment(line: Line, text: str) -> bool:
-        is_word = len(line.fields) == width and (line.fields[0] != "#" or line.fields[-1] in tags)
+        is_word = len(line.fields) == width and (line.fields[0].strip("#") or line.fields[-1] in tags)
         return bool(_COMMENT.match(text)) and (is_2012 or not is_word)
 
     words = [line for line, text in lines if not is_comment(line, text)]
