@@ -349,6 +349,7 @@ def _whole_words(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """(words, 2) start and end of each word, with its last combining marks."""
     if not text.isascii():
         ends = np.array([end_with_marks(text, end) for end in ends.tolist()], dtype=np.int64)
+        ends[:-1] = np.minimum(ends[:-1], starts[1:])  # after punctuation, a mark may be a word: the keycap of #
     return np.stack([starts, ends], axis=1)
 
 

@@ -252,3 +252,11 @@ def test_words_keep_their_last_marks(embedder, words):
     (found,) = embedder.words([" ".join(words)])
     assert found.words == words
     assert [" ".join(words)[start:end] for start, end in found.spans.tolist()] == words
+
+
+def test_a_mark_that_is_a_word_of_its_own_is_in_no_other_word(embedder):
+    (found,) = embedder.words(["press #\ufe0f\u20e3 or *\u20e3 now"])
+    starts, ends = found.spans.T
+    assert (
+        found.words == ["press", "#\ufe0f", "\u20e3", "or", "*", "\u20e3", "now"] and (ends[:-1] <= starts[1:]).all()
+    )
