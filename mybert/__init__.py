@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Result,
         adapt,
         build_corpus,
+        build_index,
         compare,
         distill,
         doctor,
@@ -36,17 +37,20 @@ if TYPE_CHECKING:
     from mybert.embedding.embedder import Embedder
     from mybert.explanation.explainer import Explainer
     from mybert.finetuning.evaluation.predictor import Predictor
+    from mybert.retrieval.index import Index
     from mybert.scoring.scorer import Scorer
 
 __all__ = [
     "Embedder",
     "Explainer",
+    "Index",
     "Predictor",
     "Result",
     "Scorer",
     "UserError",
     "adapt",
     "build_corpus",
+    "build_index",
     "compare",
     "distill",
     "doctor",
@@ -69,6 +73,7 @@ __all__ = [
 _MODULES = {
     "Embedder": "mybert.embedding.embedder",
     "Explainer": "mybert.explanation.explainer",
+    "Index": "mybert.retrieval.index",
     "Predictor": "mybert.finetuning.evaluation.predictor",
     "Scorer": "mybert.scoring.scorer",
     "UserError": "mybert.common.errors",

@@ -213,12 +213,22 @@ def embed(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keyword
     return _result("embed", settings, model, inputs)
 
 
+def build_index(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.BuildIndexKeywords]) -> Result:
+    """Indexes documents, as `mybert index` does; see `Index` for searching, adding and deleting in Python.
+
+    Example:
+        >>> build_index("model", "articles.jsonl", output="index")
+    """
+    return _result("index", settings, model, inputs)
+
+
 def search(
     vectors: Name, queries: str | Sequence[str], **settings: Unpack[keywords.SearchKeywords]
 ) -> list[dict[str, Any]]:
-    """Finds the texts nearest to queries in the vectors of `embed`, as `mybert search` does.
+    """Finds passages in an index, or the texts nearest to queries in the vectors of `embed`, as `mybert search` does.
 
     Example:
+        >>> search("index", "how to open a file", where=["lang=en"])
         >>> search("vectors.parquet", "how to open a file", top_k=5)
     """
     return _run("search", settings, vectors, queries)

@@ -197,13 +197,23 @@ COMMANDS = {
             "mybert embed model reviews.txt --pooling words --layers -1 -2 --output words.jsonl",
         ),
     ),
-    "search": Command(
-        "mybert.embedding.search:search",
-        ("mybert.embedding.settings:SearchSettings",),
-        "Find the texts nearest to a query in the vectors of `mybert embed`.",
+    "index": Command(
+        "mybert.retrieval.build:build_index",
+        ("mybert.retrieval.settings:IndexSettings",),
+        "Index documents, so that they can be searched by meaning and by words.",
         (
-            'mybert search vectors.parquet "how to open a file"',
-            'mybert search vectors.npy "first query" "second query" --top-k 10 --output results.jsonl',
+            "mybert index model articles.jsonl --output index",
+            "mybert index model notes/ --precision binary --language de --output index",
+            "mybert index model new.jsonl --add --delete 17 --output index",
+        ),
+    ),
+    "search": Command(
+        "mybert.workflows.search:search",
+        ("mybert.embedding.settings:SearchSettings",),
+        "Find passages in an index, or the texts nearest to a query in the vectors of `mybert embed`.",
+        (
+            'mybert search index "how to open a file"',
+            'mybert search index "how to open a file" --where lang=en --reranker reranker',
             "cat queries.txt | mybert search vectors.jsonl - --output results.jsonl",
         ),
     ),

@@ -154,7 +154,8 @@ def check_places(stages: Sequence[Any]) -> None:
     Checked before large libraries are imported; names that only the Hub can have, after all others.
 
     Args:
-        stages: instances of settings classes. Their `command` is the name of the stage that writes a folder.
+        stages: instances of settings classes. Their `command` is the name of the stage that writes a folder;
+            `changes` tells that the output exists and is changed.
     """
     reads = [
         (name, field.metadata["reads"])
@@ -167,7 +168,7 @@ def check_places(stages: Sequence[Any]) -> None:
         pkgutil.resolve_name(function)(name)
     inputs = [name for name, _ in reads]
     for stage in stages:
-        if not getattr(stage, "dry_run", False) and not getattr(stage, "resume", False):
+        if not any(getattr(stage, name, False) for name in ("dry_run", "resume", "changes")):
             for field in dataclasses.fields(stage):
                 _check_output(stage, field, inputs)
 

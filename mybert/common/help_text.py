@@ -15,7 +15,7 @@ _NAMES = {
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of pooling prompt prompt_name size start strip_accents uncased vectors vocab_size weights words",
     "task": "choice_labels dimensions label_all_tokens label_names label_separator labels max_answer_length method "
-    "n_best plain_tags problem steps task top_k",
+    "mode n_best overlap passage_tokens plain_tags problem reranker steps task top_k where",
     "training": "adam_epsilon class_weights learning_rate length_schedule max_predictions_per_seq max_steps "
     "mlm_probability num_train_epochs on_nonfinite optimizer patience new_word_steps start_mlm_probability "
     "start_share sweep time_budget warmup_steps weight_decay whole_word_masking",
@@ -27,8 +27,9 @@ _NAMES = {
     "suspects",
     "hardware": "bandwidth bf16 device devices dtype engine memory mfu num_proc padding_free peak_flops price",
     "service": "api_key host max_bytes max_requests max_texts max_tokens max_wait port timeout",
-    "output": "attention dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps output "
-    "overwrite report report_to resume save_steps save_strategy save_total_limit spreadsheet_safe to tolerance format",
+    "output": "add attention delete dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps "
+    "output overwrite precision report report_to resume save_steps save_strategy save_total_limit spreadsheet_safe to "
+    "tolerance format",
     "repository": "create_pr exclude license max_file_size name_sources public revision space tag verify",
 }
 _GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}

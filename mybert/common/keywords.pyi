@@ -186,16 +186,6 @@ class ExportKeywords(CommandKeywords, total=False):
     tolerance: float
     int8_tolerance: float
 
-class SearchKeywords(TypedDict, total=False):
-    config: Name
-    model: Name | None
-    prompt_name: Name | None
-    prompt: Name | None
-    top_k: int
-    output: Name | None
-    device: Name
-    overwrite: bool
-
 class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     model: Required[Name]
@@ -218,6 +208,19 @@ class TrimKeywords(CommandKeywords, TextKeywords, total=False):
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
     task_data: Name | Sequence[Name] | None
+
+class SearchKeywords(TypedDict, total=False):
+    config: Name
+    model: Name | None
+    prompt_name: Name | None
+    prompt: Name | None
+    top_k: int
+    mode: Literal["hybrid", "dense", "words"] | None
+    reranker: Name | None
+    where: Name | Sequence[Name]
+    output: Name | None
+    device: Name
+    overwrite: bool
 
 class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
@@ -252,6 +255,19 @@ class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
     character_coverage: float
     pad_to_multiple_of: int
     compare: Name | None
+
+class BuildIndexKeywords(CommandKeywords, TextKeywords, total=False):
+    errors: Literal["strict", "skip"]
+    device: Name
+    dtype: Literal["float32", "bfloat16", "int8"]
+    passage_tokens: int
+    overlap: int
+    precision: Literal["float32", "int8", "binary"]
+    language: Name | None
+    max_tokens_per_batch: int | None
+    add: bool
+    delete: Name | Sequence[Name]
+    resume: bool
 
 class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]

@@ -60,10 +60,19 @@ def work_file(settings: Any, job: dict) -> contextlib.AbstractContextManager[tup
     return _working(settings, job, staged, lambda scratch: any((scratch / PARTS).glob("*.json")))
 
 
-def work_folder(settings: CorpusSettings, job: dict) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
-    """The folder that becomes the output, and the scratch folder in it; kept if it has all documents."""
-    staged = functools.partial(staged_folder, stage="corpus")
-    return _working(settings, job, staged, lambda scratch: open_stored(scratch) is not None)
+def work_folder(
+    settings: Any,
+    job: dict,
+    stage: str = "corpus",
+    is_worth: Callable[[Path], bool] = lambda scratch: open_stored(scratch) is not None,
+) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
+    """The folder that becomes the output of a stage, and the scratch folder in it.
+
+    Args:
+        is_worth: whether the scratch folder is worth keeping after an interruption; of a corpus, if it has all
+            documents.
+    """
+    return _working(settings, job, functools.partial(staged_folder, stage=stage), is_worth)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
-"""`mybert search`: the texts nearest to a query, by cosine similarity of their vectors."""
+"""`mybert search`: queries and their results; the texts nearest to a query in a file of vectors."""
 
 import codecs
 import dataclasses
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,40 +28,59 @@ _RESULT = ("query_number", "query", "rank", "score")
 _SHOWN_CHARACTERS = 200
 
 
-def search(settings: SearchSettings) -> list[dict]:
-    """Finds the texts with the highest cosine similarity to each query; prints them and writes `settings.output`.
+Answers = Callable[[list[str], int], list[list[dict]]]
+"""From queries, and the number of queries before them, to the results of each, the best first."""
+
+
+def search(settings: SearchSettings, answers: Answers | None = None) -> list[dict]:
+    """Finds the texts that are nearest to each query; prints them and writes `settings.output`.
 
     Queries are encoded with the model and settings in the manifest of the vectors. The model is loaded once; lines of
     standard input are answered as they arrive.
 
+    Args:
+        answers: of an index; None: the vectors of a file are compared with those of the queries.
+
     Returns:
         Results in the order of the queries, the best first: `query_number` (from 0), `query`, `rank` (from 1), `score`
-        (-1 to 1) and the columns of the vector file (`text_number` alone for .npy).
+        (-1 to 1 for vectors) and the columns of the vector file (`text_number` alone for .npy) or the passage.
 
     Raises:
         UserError: the vectors or a query cannot be read, the vectors are of words, or they were made by another model.
     """
-    path, results, count = Path(settings.vectors), [], 0
+    results, count = [], 0
     if STDIN in settings.query and len(settings.query) > 1:
         raise UserError(f"{STDIN} reads all queries from standard input; leave it or the other queries out")
     given = [] if STDIN in settings.query else _checked(settings.query, 1)
-    embedder, pooling = _load(settings, path)
+    answers = answers or _of_vectors(settings)
     for queries in [given] if given else _arriving():
-        encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, count)))
-        for query, found in zip(queries, _nearest(path, encoded, settings.top_k), strict=True):
+        for query, found in zip(queries, answers(queries, count), strict=True):
             shown = [
-                {"query_number": count, "query": query, "rank": rank, "score": score, **rename_taken(record, _RESULT)}
-                for rank, (score, record) in enumerate(found, 1)
+                {"query_number": count, "query": query, "rank": rank, **record} for rank, record in enumerate(found, 1)
             ]
-            print_table(query, map(_shown, shown), ["score", "row", "text"])
+            print_table(query, (_shown(one, settings.is_index) for one in shown), ["score", "row", "text"])
             sys.stdout.flush()  # a program that waits for the answer writes the next query after it
             results += shown
             count += 1
     if settings.output:
         _write(settings, results)
-    if path.suffix == ".npy":
-        print(f"{path} has no texts; rows count from 0. `mybert embed` writes the texts to .parquet and .jsonl")
+    if settings.vectors.endswith(".npy"):
+        no_texts = "has no texts; rows count from 0. `mybert embed` writes the texts to .parquet and .jsonl"
+        print(f"{settings.vectors} {no_texts}")
     return results
+
+
+def _of_vectors(settings: SearchSettings) -> Answers:
+    """The answers of a file of vectors."""
+    path = Path(settings.vectors)
+    embedder, pooling = _load(settings, path)
+
+    def answers(queries: list[str], before: int) -> list[list[dict]]:
+        encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, before)))
+        found = _nearest(path, encoded, settings.top_k)
+        return [[{"score": score, **rename_taken(record, _RESULT)} for score, record in one] for one in found]
+
+    return answers
 
 
 def _arriving() -> Iterator[list[str]]:
@@ -165,13 +184,21 @@ def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[f
     return best
 
 
-def _shown(result: dict) -> tuple[float, str, str]:
+def _shown(result: dict, is_passage: bool) -> tuple[float, str, str]:
+    text, marks = str(result.get("text", "-")), result["highlights"] if is_passage else []
+    begin = max(0, marks[0][0] - _SHOWN_CHARACTERS // 2) if marks else 0  # with the first word of the query
+    for start, end in reversed(marks):
+        text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
     place = result.get("text_number", "-")
     if result.get("id") is not None:
-        place = result["id"]
+        place = f"{result['id']}:{result['start']}-{result['end']}" if is_passage else result["id"]
     elif "line" in result:
         place = f"{result.get('source')}:{result['line']}"
-    return result["score"], str(place), " ".join(str(result.get("text", "-")).split())[:_SHOWN_CHARACTERS]
+    return (
+        result["score"],
+        str(place),
+        " ".join(text[begin : begin + 2 * _SHOWN_CHARACTERS].split())[:_SHOWN_CHARACTERS],
+    )
 
 
 def _write(settings: SearchSettings, results: list[dict]) -> None:

@@ -24,13 +24,17 @@ from mybert.common.settings import (
 
 POOLINGS = (*POOLING_MODES, "pooler", "words")
 FORMATS = (".npy", ".parquet", ".jsonl")
+MODES = ("hybrid", "dense", "words")
+"""Ways to search an index."""
 LONG_TEXTS = ("refuse", "truncate", "window")
 
 
 def check_vectors(name: str) -> None:
-    """Raises a UserError if there is no file of vectors `name`."""
-    if not Path(name).is_file():
-        raise UserError(f"{name}: no such file; make it by `mybert embed`{did_you_mean(name)}")
+    """Raises a UserError if there is no file of vectors, or index, `name`."""
+    if not Path(name).is_file() and not Path(name).is_dir():
+        raise UserError(
+            f"{name}: no such file or index; make it by `mybert index` or `mybert embed`{did_you_mean(name)}"
+        )
 
 
 @dataclass
@@ -125,7 +129,7 @@ class EmbedSettings(EncodingSettings, TextFileOptions):
 class SearchSettings:
     vectors: str = setting(
         "",
-        f"file of text vectors made by `mybert embed`: {', '.join(FORMATS)}",
+        f"index made by `mybert index`, or file of text vectors made by `mybert embed`: {', '.join(FORMATS)}",
         positional=True,
         reads="mybert.embedding.settings:check_vectors",
     )
@@ -140,12 +144,38 @@ class SearchSettings:
     )
     prompt: str | None = setting(None, "text that is put before each query")
     top_k: int = setting(5, "number of results per query (1 or more)", least=1)
+    mode: str | None = setting(
+        None,
+        "of an index: compare vectors (dense), find words by BM25 (words), or fuse both rankings (hybrid; default)",
+        choices=MODES,
+    )
+    reranker: str | None = setting(
+        None, "of an index: cross-encoder that sorts the best passages anew, scoring each with the query", reads=MODEL
+    )
+    where: list[str] = setting(
+        default_factory=list, help="of an index: only documents whose columns have these values, as COLUMN=VALUE"
+    )
     output: str | None = setting(None, "also write the results to this file as JSON lines", writes=FILE)
     device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
     overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
         self.query = [self.query] if isinstance(self.query, str) else list(self.query)
-        check(self, "vectors", Path(self.vectors).suffix in FORMATS, f"a file name with {' or '.join(FORMATS)}")
+        self.where = as_list(self.where)
+        if not self.is_index:
+            expected = f"an index, or a file name with {' or '.join(FORMATS)}"
+            check(self, "vectors", Path(self.vectors).suffix in FORMATS, expected)
+            for name in ("mode", "reranker", "where"):
+                if getattr(self, name):
+                    raise UserError(f"--{name} needs an index made by `mybert index`; {self.vectors} is a file")
+        for name in ("prompt", "prompt_name"):
+            if self.is_index and getattr(self, name) is not None:
+                raise UserError(f"--{name.replace('_', '-')} has no effect on an index; remove it")
+        for pair in self.where:
+            check(self, "where", bool(pair.partition("=")[0]) and "=" in pair, "COLUMN=VALUE")
         check(self, "query", bool(self.query), "at least one query, or - for standard input")
         check_choices(self)
+
+    @property
+    def is_index(self) -> bool:
+        return Path(self.vectors).is_dir()

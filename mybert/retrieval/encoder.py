@@ -30,6 +30,12 @@ class Encoder:
         default = modules.prompt(None) if modules else ""  # for texts of a kind without a prompt of its own
         self._query, self._document = self._query or default, self._document or default
 
+    @property
+    def room(self) -> int:
+        """Tokens of a passage that are not truncated."""
+        prompt = len(self.embedder.encode([self._document], "")[0]) if self._document else 0
+        return self.embedder.max_length - 2 - prompt
+
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         """(texts, width) float32."""
         return self._vectors(texts, self._query, None)

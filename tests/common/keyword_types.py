@@ -16,7 +16,7 @@ TARGET = Path(api.__file__).parent / "common" / "keywords.pyi"
 API = {name: inspect.getfullargspec(found).args for name, found in inspect.getmembers(api, inspect.isfunction)}
 """The functions of mybert.api and their positional arguments."""
 FUNCTIONS = {name: name for name in COMMANDS if name in API}
-FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus"}
+FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "index": "build_index"}
 CLASSES = {
     "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
     "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),

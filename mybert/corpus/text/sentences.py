@@ -1,7 +1,7 @@
 """Splitting text into sentences."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import sentencex
@@ -33,6 +33,20 @@ def sentence_splitter(language: str) -> Splitter:
         return sentences
 
     return split
+
+
+def sentence_spans(text: str, language: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each sentence of a text, as `sentence_splitter` finds them, without the spaces around it."""
+    start = 0
+    for end, following in [*(match.span() for match in _PARAGRAPH_END.finditer(text)), (len(text), len(text))]:
+        paragraph = _LINE_END_OR_SPACE_BEFORE_STOP.sub(" ", text[start:end])
+        for sentence in _split_paragraph(paragraph, language):
+            stripped = sentence.lstrip()
+            first = start + len(sentence) - len(stripped)
+            if stripped:
+                yield first, first + len(stripped.rstrip())
+            start += len(sentence)
+        start = following
 
 
 def _split_paragraph(paragraph: str, language: str) -> list[str]:

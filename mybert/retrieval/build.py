@@ -1,0 +1,114 @@
+"""`mybert index`: builds and changes an index."""
+
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mybert.common.error_messages import short
+from mybert.common.errors import UserError
+from mybert.common.json_io import unwritable
+from mybert.common.manifest import MANIFEST
+from mybert.common.progress import Bar
+from mybert.common.quantities import with_unit
+from mybert.common.tables import print_table
+from mybert.corpus.work_folder import describe_rows_job, finished_run, job_digest, work_folder
+from mybert.io.documents import Document, Problems, read_documents
+from mybert.io.sources import files_of
+from mybert.retrieval.collections import IDS
+from mybert.retrieval.index import Index, IndexedDocument, IndexOptions
+from mybert.retrieval.settings import IndexSettings
+
+_SAMPLE = 500  # documents that show the language
+
+logger = logging.getLogger(__name__)
+
+
+def build_index(settings: IndexSettings) -> Path:
+    """Indexes documents, or changes an index, and prints a summary.
+
+    Returns:
+        The folder of the index. With `resume` or `add`, what a killed run has written is not computed again.
+
+    Raises:
+        UserError: model, documents, index or a setting cannot be used.
+    """
+    began, output = time.monotonic(), Path(settings.output)
+    options = {name: getattr(settings, name) for name in ("device", "dtype", "max_tokens_per_batch")}
+    skipped: Counter = Counter()
+    if settings.changes:
+        index = Index(output, model=settings.model, **options)
+        index.encoder  # noqa: B018  # the model is checked before anything is deleted
+        counts = {"deleted": index.delete(settings.delete, settings.errors)} if settings.delete else {}
+        counts |= _add(index, settings, skipped) if settings.inputs else {}
+    else:
+        job = describe_rows_job(settings)
+        if finished_run(settings, job):
+            return output
+        staged = work_folder(settings, job, "index", lambda scratch: (scratch.parent / MANIFEST).is_file())
+        with staged as (folder, _):
+            if (folder / MANIFEST).is_file():
+                index = Index(folder, **options)
+            else:
+                made = IndexOptions(**{name: getattr(settings, name) for name in IndexOptions.__dataclass_fields__})
+                documents = itertools.islice(_documents(settings, Counter()), _SAMPLE)
+                sample = [document.text for document in documents]
+                if not sample:
+                    raise UserError("the inputs hold no document with a text; check them and --text-column")
+                index = Index.create(folder, settings.model, made, settings, sample, **options)
+            counts = _add(index, settings, skipped)
+            index.finish(job_digest(job))
+            del index  # Windows renames no folder with mapped files
+        index = Index(output)
+    rows = [*counts.items(), *((f"skipped: {reason}", number) for reason, number in sorted(skipped.items()))]
+    rows += [("documents in the index", len(index)), ("passages in the index", index.passages)]
+    size = sum(path.stat().st_size for path in files_of(str(output)))
+    print_table("Index", [*rows, ("size", with_unit(size, "B")), ("seconds", time.monotonic() - began)])
+    return output
+
+
+def _add(index: Index, settings: IndexSettings, skipped: Counter) -> dict[str, int]:
+    texts: set[str] = set()
+
+    def watched() -> Iterator[IndexedDocument]:
+        for document in _documents(settings, skipped):
+            if len(texts) < 2:
+                texts.add(document.text)
+            yield document
+
+    with Bar(desc="indexing", unit="documents", leave=False) as bar:
+        counts = index.add(watched(), bar.update)
+    if len(texts) == 1 and sum(counts[name] for name in ("added", "replaced", "unchanged")) > 1:
+        logger.warning("all documents have the same text, so a search cannot tell them apart; check the inputs")
+    return counts
+
+
+def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDocument]:
+    """The documents of the inputs, in order. Their ids are a column such as `id`, or where they are in the inputs."""
+    problems, seen = Problems(settings.errors, skipped), set()
+    documents: Iterable[Document] = read_documents(
+        settings.inputs or [],
+        text_column=settings.text_column,
+        errors=settings.errors,
+        plain_text="file",
+        skipped=skipped,
+        with_other_columns=True,
+    )
+    for document in documents:
+        columns, place = dict(document.others), f"line {document.line}"
+        key = next((str(columns.pop(name)) for name in IDS if columns.get(name) is not None), None)
+        if key is None:
+            key = document.source if not document.others else f"{document.source}:{document.line}"
+        title = columns.pop("title", None)
+        problem = unwritable(columns)
+        if not document.text.strip():
+            problems.report(document.source, place, "the document is empty")
+        elif problem:
+            problems.report(document.source, place, "another column cannot be stored", problem)
+        elif key in seen:
+            problems.report(document.source, place, f"the id {short(key)} is given twice")
+        else:
+            seen.add(key)
+            yield IndexedDocument(key, document.text, title if isinstance(title, str) else "", columns)

@@ -1,0 +1,66 @@
+"""Cutting documents into passages: whole sentences up to a number of tokens, with an overlap."""
+
+import itertools
+from collections.abc import Iterator
+
+from mybert.corpus.text.sentences import sentence_spans
+from mybert.embedding.embedder import Embedder
+
+_CHARACTERS = 200_000  # that are tokenised at once
+
+
+class PassageCutter:
+    """Cuts texts into passages.
+
+    Args:
+        most: tokens of a passage, title included and special tokens not.
+        overlap: tokens at the end of a passage, at most, that the next one begins with; whole sentences.
+        language: of the sentence splitter; `any` has the rules of English.
+    """
+
+    def __init__(self, embedder: Embedder, most: int, overlap: int, language: str):
+        self._backend, self._most, self._overlap = embedder.backend, most, overlap
+        self._language = "en" if language == "any" else language
+
+    def spans(self, title: str, text: str) -> list[tuple[int, int]]:
+        """Start and end of each passage in `text`; one for a text that fits, or has no words."""
+        room = max(self._most - (self._lengths([title])[0] if title else 0), self._most // 2)
+        if len(text) < room or self._lengths([text])[0] <= room if len(text) < _CHARACTERS else False:
+            return [(0, len(text))]
+        pieces = list(self._pieces(text, room))
+        spans, first = [], 0
+        while first < len(pieces):
+            last, total = first, 0
+            while last < len(pieces) and (last == first or total + pieces[last][2] <= room):
+                total += pieces[last][2]
+                last += 1
+            spans.append((pieces[first][0], pieces[last - 1][1]))
+            if last == len(pieces):
+                break
+            following, shared = last, pieces[last - 1][2]
+            while following - 1 > first and shared <= self._overlap:
+                following -= 1
+                shared += pieces[following - 1][2]
+            first = following
+        return spans or [(0, len(text))]
+
+    def _pieces(self, text: str, room: int) -> Iterator[tuple[int, int, int]]:
+        """Start, end and tokens of each sentence; those of more than `room` tokens are cut."""
+        spans = sentence_spans(text, self._language)
+        while batch := list(itertools.islice(spans, 1000)):
+            lengths = self._lengths([text[start:end] for start, end in batch])
+            for (start, end), length in zip(batch, lengths, strict=True):
+                if length <= room:
+                    yield start, end, length
+                else:
+                    yield from self._cut(text, start, end, room)
+
+    def _cut(self, text: str, start: int, end: int, room: int) -> Iterator[tuple[int, int, int]]:
+        offsets = self._backend.encode(text[start:end], add_special_tokens=False).offsets
+        bounds = [start, *(start + offsets[place][0] for place in range(room, len(offsets), room)), end]
+        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
+            if last > first:
+                yield first, last, min(room, len(offsets) - number * room)
+
+    def _lengths(self, texts: list[str]) -> list[int]:
+        return [len(one.ids) for one in self._backend.encode_batch_fast(texts, add_special_tokens=False)]

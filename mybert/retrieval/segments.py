@@ -1,0 +1,256 @@
+"""Segments: parts of an index that never change. An index grows by segments, and merges small ones.
+
+Files of a segment: documents.arrow and passages.arrow; vectors.npy and norms.npy, bits.npy; graph.usearch of many
+passages; words_*.npy (`Postings`). All are memory mapped.
+
+Shapes: `R` passages, `D` documents, `H` dimensions.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mybert.common.errors import needing
+from mybert.retrieval.words import Postings, best_rows
+
+GRAPH_LEAST = 20_000
+"""Passages from which a segment has a graph of neighbours; fewer are compared one by one in a few milliseconds."""
+_CONNECTIVITY, _EXPANSION_ADD, _EXPANSION_SEARCH = 16, 128, 256
+_CANDIDATES = 4  # times as many as are asked for are compared again with the stored vectors
+_BITS_CANDIDATES = 10
+_BLOCK = 1 << 14  # passages
+_ROWS = 1 << 12  # of a batch of passages.arrow
+_PASSAGES = pa.schema({"document": pa.int32(), "start": pa.int64(), "end": pa.int64(), "text": pa.large_string()})
+_DOCUMENTS = pa.schema({"id": pa.large_string(), "title": pa.large_string(), "digest": pa.binary(16),
+                        "columns": pa.large_string()})  # fmt: skip
+
+
+class Segment:
+    """A segment that is open for reading.
+
+    Attributes:
+        documents: columns `id`, `title`, `digest` and `columns` (JSON).
+        document_of: (R,) int32: the document of each passage.
+        postings: the words of the passages.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.documents = pa.ipc.open_file(pa.memory_map(str(folder / "documents.arrow"))).read_all()
+        self._passages = pa.ipc.open_file(pa.memory_map(str(folder / "passages.arrow"))).read_all()
+        self.document_of = self._passages["document"].to_numpy()
+        self.vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+        self.norms = np.load(folder / "norms.npy", mmap_mode="r")
+        bits = folder / "bits.npy"
+        self.bits = np.load(bits, mmap_mode="r") if bits.is_file() else None
+        self.postings = Postings.load(folder)
+        self.graph = _open_graph(folder / "graph.usearch")
+
+    def __len__(self) -> int:
+        return len(self.document_of)
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether it is large and has no graph yet."""
+        return self.graph is None and len(self) >= GRAPH_LEAST
+
+    def documents_with(self, where: Mapping[str, Any]) -> np.ndarray:
+        """(D,) bool: the documents whose columns have these values."""
+        columns = self.documents["columns"]
+        good = np.ones(len(columns), dtype=bool)
+        for value in where.values():  # the text of a value is in the text of its columns; few are parsed
+            texts = [json.dumps(one, ensure_ascii=False).strip('"') for one in as_values(value)]
+            good &= np.any([pc.match_substring(columns, text).to_numpy() for text in texts], axis=0)
+        for row in np.flatnonzero(good):
+            found = json.loads(columns[int(row)].as_py())
+            good[row] = all(has_value(found.get(name), value) for name, value in where.items())
+        return good
+
+    def column_names(self, most: int = 1000) -> set[str]:
+        """The columns of the first documents."""
+        return {name for one in self.documents["columns"].slice(0, most).to_pylist() for name in json.loads(one)}
+
+    def passage(self, row: int) -> dict[str, Any]:
+        """Number of the document, `start`, `end` and `text` of a passage."""
+        return self._passages.slice(row, 1).to_pylist()[0]
+
+    def nearest(self, query: np.ndarray, count: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """The passages with the highest cosine to a query of length 1, best first, and these.
+
+        Args:
+            query: (H,) float32.
+            allowed: (R,) bool; None: all. Few allowed passages are compared one by one.
+        """
+        if self.graph is not None and (allowed is None or allowed.mean() > 0.5):
+            rows = self._from_graph(query, count)
+            rows = rows if allowed is None else rows[allowed[rows]]
+            if len(rows) >= count:
+                return self._rescored(query, rows, count)
+        rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed)
+        if self.bits is not None and len(rows) > _BITS_CANDIDATES * count:
+            rows = rows[self._nearest_bits(query, rows, _BITS_CANDIDATES * count)]
+        return self._rescored(query, rows, count)
+
+    def _from_graph(self, query: np.ndarray, count: int) -> np.ndarray:
+        if self.bits is not None:
+            code, wanted = _as_bits(query[None])[0], _BITS_CANDIDATES * count
+        else:
+            code, wanted = _as_int8(query[None])[0], _CANDIDATES * count
+        self.graph.expansion_search = max(_EXPANSION_SEARCH, wanted)
+        return np.sort(self.graph.search(code, min(wanted, len(self)), threads=1).keys.astype(np.int64))
+
+    def _nearest_bits(self, query: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+        code, distances = _as_bits(query[None]), np.empty(len(rows), dtype=np.float32)
+        for block, chosen in _blocks(self.bits, rows):
+            distances[block] = np.bitwise_count(chosen ^ code).sum(1)
+        return np.sort(best_rows(-distances, count))
+
+    def _rescored(self, query: np.ndarray, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        scores = np.empty(len(rows), dtype=np.float32)
+        for block, chosen in _blocks(self.vectors, rows):
+            scores[block] = chosen.astype(np.float32, copy=False) @ query
+        scores /= self.norms[rows]
+        best = best_rows(scores, count)
+        return rows[best], scores[best]
+
+
+def as_values(wanted: Any) -> list[Any]:
+    """The values of a filter; any of several will do."""
+    return list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
+
+
+def has_value(value: Any, wanted: Any) -> bool:
+    """Whether a column has a value, or is a list with it. Numbers may be given as texts, as on the command line."""
+    found = value if isinstance(value, list) else [value]
+    return any(
+        one == some or (isinstance(some, str) and one is not None and json.dumps(one) == some)
+        for one in found
+        for some in as_values(wanted)
+    )
+
+
+def _blocks(array: np.ndarray, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """The chosen rows of an array, a block at a time; consecutive ones are not copied."""
+    for first in range(0, len(rows), _BLOCK):
+        block = slice(first, min(first + _BLOCK, len(rows)))
+        start, stop = int(rows[block.start]), int(rows[block.stop - 1]) + 1
+        yield block, array[start:stop] if stop - start == block.stop - block.start else array[rows[block]]
+
+
+def _as_int8(vectors: np.ndarray) -> np.ndarray:
+    """(R, H) int8; each vector has its own scale, which cosines do not depend on."""
+    largest = np.abs(vectors).max(1, keepdims=True)
+    return np.round(vectors / np.maximum(largest, 1e-12) * 127).astype(np.int8)
+
+
+def _as_bits(vectors: np.ndarray) -> np.ndarray:
+    """(R, ⌈H / 8⌉) uint8: the signs."""
+    return np.packbits(vectors > 0, axis=1)
+
+
+def write_segment(
+    folder: Path,
+    documents: Sequence[dict[str, Any]],
+    passages: Sequence[dict[str, Any]],
+    vectors: np.ndarray,
+    postings: Postings,
+    precision: str,
+) -> None:
+    """Writes a segment without a graph; `documents` and `passages` have the columns of its files."""
+    folder.mkdir()
+    _write_table(folder / "documents.arrow", [pa.Table.from_pylist(list(documents), schema=_DOCUMENTS)])
+    _write_table(folder / "passages.arrow", [pa.Table.from_pylist(list(passages), schema=_PASSAGES)])
+    stored = vectors if precision == "float32" else _as_int8(vectors)
+    np.save(folder / "vectors.npy", stored)
+    np.save(folder / "norms.npy", np.maximum(np.linalg.norm(stored.astype(np.float32), axis=1), 1e-12))
+    if precision == "binary":
+        np.save(folder / "bits.npy", _as_bits(vectors))
+    postings.save(folder)
+    _flush(folder)
+
+
+def merge_segments(folder: Path, segments: Sequence[Segment], deleted: Sequence[np.ndarray]) -> None:
+    """Writes one segment with the documents of several that are not deleted, in their order, with a graph if large.
+
+    Args:
+        deleted: numbers of the deleted documents of each.
+    """
+    folder.mkdir()
+    documents, passages, kept, before = [], [], [], 0
+    for segment, gone in zip(segments, deleted, strict=True):
+        stays = np.ones(len(segment.documents), dtype=bool)
+        stays[gone] = False
+        rows = np.flatnonzero(stays[segment.document_of])
+        numbers = before + np.cumsum(stays) - 1
+        documents.append(segment.documents.filter(pa.array(stays)))
+        table = segment._passages.take(pa.array(rows))
+        column = pa.array(numbers[segment.document_of[rows]].astype(np.int32))
+        passages.append(table.set_column(0, "document", column))
+        kept.append(rows)
+        before += int(stays.sum())
+    _write_table(folder / "documents.arrow", documents)
+    _write_table(folder / "passages.arrow", passages)
+    for name in ("vectors", "norms", "bits"):
+        arrays = [getattr(segment, name) for segment in segments]
+        if arrays[0] is not None:
+            _join_arrays(folder / f"{name}.npy", arrays, kept)
+    Postings.merged([segment.postings for segment in segments], kept).save(folder)
+    if sum(map(len, kept)) >= GRAPH_LEAST:
+        _build_graph(folder)
+    _flush(folder)
+
+
+def _join_arrays(path: Path, arrays: Sequence[np.ndarray], kept: Sequence[np.ndarray]) -> None:
+    shape = (sum(map(len, kept)), *arrays[0].shape[1:])
+    joined, place = np.lib.format.open_memmap(path, "w+", arrays[0].dtype, shape), 0
+    for array, rows in zip(arrays, kept, strict=True):
+        for block, chosen in _blocks(array, rows):
+            joined[place + block.start : place + block.stop] = chosen
+        place += len(rows)
+    joined.flush()
+
+
+def _graph(dimensions: int, is_binary: bool) -> Any:
+    with needing("retrieval", "an index"):
+        from usearch.index import Index
+    kind = {"metric": "hamming", "dtype": "b1"} if is_binary else {"metric": "cos", "dtype": "i8"}
+    return Index(ndim=dimensions, connectivity=_CONNECTIVITY, expansion_add=_EXPANSION_ADD, **kind)
+
+
+def _build_graph(folder: Path) -> None:
+    """Writes graph.usearch: the int8 vectors or bits of all passages, each linked to near ones."""
+    bits, vectors = folder / "bits.npy", np.load(folder / "vectors.npy", mmap_mode="r")
+    codes = np.load(bits, mmap_mode="r") if bits.is_file() else vectors
+    graph = _graph(codes.shape[1] * (8 if bits.is_file() else 1), bits.is_file())
+    for block, chosen in _blocks(codes, np.arange(len(codes))):
+        chosen = _as_int8(chosen) if chosen.dtype == np.float32 else np.ascontiguousarray(chosen)
+        graph.add(np.arange(block.start, block.stop, dtype=np.uint64), chosen)
+    graph.save(str(folder / "graph.usearch"))
+
+
+def _open_graph(path: Path) -> Any:
+    """The graph, memory mapped; None if there is none."""
+    if not path.is_file():
+        return None
+    with needing("retrieval", "an index"):
+        from usearch.index import Index
+    return Index.restore(str(path), view=True)
+
+
+def _write_table(path: Path, tables: Sequence[pa.Table]) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table, max_chunksize=_ROWS)
+
+
+def _flush(folder: Path) -> None:
+    """Waits until the files of a folder are on the disk."""
+    for path in [*folder.iterdir()]:
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,82 @@
+"""Settings of `mybert index`."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mybert.common.errors import UserError
+from mybert.common.settings import (
+    FOLDER,
+    MODEL,
+    RESUME_HELP,
+    TEXTS,
+    DeviceOptions,
+    TextFileOptions,
+    as_list,
+    check,
+    check_choices,
+    check_resume,
+    setting,
+)
+
+PRECISIONS = ("float32", "int8", "binary")
+
+
+@dataclass
+class IndexSettings(DeviceOptions, TextFileOptions):
+    """Model, documents and output of `mybert index`."""
+
+    command: ClassVar[str] = "index"
+
+    model: str = setting("", "folder or Hub name of a retriever or another encoder", positional=True, reads=MODEL)
+    inputs: list[str] | None = setting(
+        None,
+        "documents: .txt files, one document each; rows of .jsonl .json .csv .tsv .parquet .xlsx (also .gz and .zst) "
+        "or a data set, with a text and maybe an id and a title; folders, patterns",
+        positional=True,
+        reads=TEXTS,
+    )
+    output: str = setting("", "folder of the index", writes=FOLDER)
+    passage_tokens: int = setting(
+        200, "maximum tokens of a passage: whole sentences, and the title before them", least=16
+    )
+    overlap: int = setting(40, "maximum tokens, in whole sentences, that a passage shares with the next one", least=0)
+    precision: str = setting(
+        "float32",
+        "stored vectors: float32, int8 (a quarter of the size), or binary (searched by one bit per dimension, then "
+        "compared by int8)",
+        choices=PRECISIONS,
+    )
+    language: str | None = setting(
+        None, "language of stop words, stemmer and sentences, such as en; any for none (default: detected)"
+    )
+    max_tokens_per_batch: int | None = setting(
+        None, "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)", least=1
+    )
+    add: bool = setting(False, "add the documents to the index OUTPUT; those with the id of another one replace it")
+    delete: list[str] = setting(default_factory=list, help="delete the documents with these ids from the index OUTPUT")
+    resume: bool = setting(False, RESUME_HELP)
+    overwrite: bool = setting(False, "replace OUTPUT")
+
+    def __post_init__(self):
+        self.inputs, self.delete = as_list(self.inputs), as_list(self.delete)
+        check(self, "model", bool(self.model), "a folder or Hub name")
+        check(self, "inputs", bool(self.inputs or self.delete), "at least one file, folder or data set")
+        check(self, "overlap", self.overlap < self.passage_tokens, "less than --passage-tokens")
+        check_choices(self)
+        check_resume(self)
+        if "-" in self.inputs:
+            raise UserError("documents cannot be read from standard input twice; save them to a file")
+        if self.delete and self.inputs and not self.add:
+            raise UserError("--delete changes an index; to add documents to it too, say --add")
+        for name in ("overwrite", "resume") if self.changes else ():
+            if getattr(self, name):
+                raise UserError(f"--{name} has no effect with --{'add' if self.add else 'delete'}; remove it")
+        own = {name: getattr(type(self), name) for name in ("passage_tokens", "overlap", "precision", "language")}
+        for name, default in own.items() if self.changes else ():
+            if getattr(self, name) != default:
+                raise UserError(f"--{name.replace('_', '-')} is fixed when an index is made; remove it")
+
+    @property
+    def changes(self) -> bool:
+        """Whether an existing index is changed."""
+        return self.add or bool(self.delete)

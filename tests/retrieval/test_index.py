@@ -1,0 +1,313 @@
+"""`mybert index` and `Index`: against brute force, after additions and deletions, and after a kill."""
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import mybert
+from mybert import Index, cli
+from mybert.common.errors import UserError
+from mybert.retrieval import segments
+from mybert.retrieval.encoder import Encoder
+from mybert.retrieval.ranking import fused
+from mybert.retrieval.words import Words, best_rows
+
+WORDS = [
+    (animal, verb, place)
+    for animal in ("cats", "dogs", "birds", "fish")
+    for verb in ("sleep", "run", "eat", "hide")
+    for place in ("house", "park", "rain")
+]
+DOCUMENTS = [
+    {
+        "id": f"d{number}",
+        "title": animal,
+        "text": f"{animal} {verb} in the {place} {number}",
+        "lang": "en" if number % 2 else "de",
+        "year": 2000 + number % 3,
+        "tags": [animal, place],
+    }
+    for number, (animal, verb, place) in enumerate(WORDS)
+]
+QUERIES = ["a sleeping cat in a house", "birds hide", "fish 47"]
+
+
+@pytest.fixture(scope="module")
+def encoder(models) -> str:
+    return str(models("encoder"))
+
+
+def index_of(folder, encoder, documents, **settings) -> Index:
+    file = folder.with_suffix(".jsonl")
+    file.write_text("".join(json.dumps(one) + "\n" for one in documents))
+    mybert.build_index(encoder, str(file), output=str(folder), language="en", **settings)
+    return Index(folder)
+
+
+def ids(hits) -> list[str]:
+    return [hit.id for hit in hits]
+
+
+def brute_force(encoder: str, documents: list[dict], query: str, mode: str, count: int) -> list[str]:
+    texts, model = [f"{one['title']} {one['text']}" for one in documents], Encoder(encoder)
+    dense = best_rows(model.passages(texts) @ model.queries([query])[0], 100)
+    words, _ = Words.of(texts, "en").best(query, 100)
+    rows = {"dense": dense, "words": words, "hybrid": fused([dense, words], 100)[0]}[mode]
+    return [documents[row]["id"] for row in rows[:count]]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "words"])
+def test_what_is_found_is_what_brute_force_finds(tmp_path, encoder, mode):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS)
+    for query in QUERIES:
+        assert ids(index.search(query, 10, mode)) == brute_force(encoder, DOCUMENTS, query, mode, 10)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "binary"])
+@pytest.mark.parametrize("has_graph", [False, True])
+def test_every_precision_finds_nearly_the_same_with_and_without_a_graph(
+    tmp_path, encoder, monkeypatch, precision, has_graph
+):
+    monkeypatch.setattr(segments, "GRAPH_LEAST", 10 if has_graph else 1000)
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS, precision=precision)
+    assert bool([*(tmp_path / "index").glob("*/graph.usearch")]) == has_graph
+    for query in QUERIES:
+        found, expected = ids(index.search(query, 10, "dense")), brute_force(encoder, DOCUMENTS, query, "dense", 10)
+        assert len({*found} & {*expected}) >= (10 if precision == "float32" else 9)
+
+
+@pytest.mark.parametrize("has_graph", [False, True])
+def test_an_index_that_grew_and_shrank_finds_what_a_new_one_finds(tmp_path, encoder, monkeypatch, has_graph):
+    monkeypatch.setattr(segments, "GRAPH_LEAST", 10 if has_graph else 1000)
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:20])
+    assert index.add(DOCUMENTS[20:40]) == {"added": 20, "replaced": 0, "unchanged": 0, "passages": 20}
+    changed = [{**one, "text": one["text"].replace("sleep", "dream")} for one in DOCUMENTS[:4]]
+    assert index.add([*changed, *DOCUMENTS[4:8], *DOCUMENTS[40:]]) == {
+        "added": 8, "replaced": 3, "unchanged": 5, "passages": 11
+    }  # fmt: skip
+    assert index.delete(["d10", "d30", "d47"]) == 3
+    left = [one for one in [*changed, *DOCUMENTS[4:]] if one["id"] not in ("d10", "d30", "d47")]
+    for opened in (index, Index(tmp_path / "index")):
+        assert len(opened) == len(left) == opened.passages
+        for query in QUERIES:
+            order = {hit.id: hit.score for hit in opened.search(query, 50, "dense")}
+            fresh = brute_force(encoder, left, query, "dense", 50)
+            assert {*order} == {*fresh}
+            assert ids(opened.search(query, 5, "dense")) == fresh[:5]
+
+
+def test_many_small_additions_leave_few_segments(tmp_path, encoder):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:16])
+    for one in DOCUMENTS[16:]:
+        index.add([one])
+    assert len(index) == 48 and len(index.manifest["segments"]) <= 6
+    assert sorted(path.name for path in (tmp_path / "index").glob("segment-*")) == sorted(
+        entry["name"] for entry in index.manifest["segments"]
+    )
+    for query in QUERIES:
+        assert ids(index.search(query, 10, "words")) == brute_force(encoder, DOCUMENTS, query, "words", 10)
+
+
+def test_everything_deleted_finds_nothing_and_can_be_added_again(tmp_path, encoder):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
+    index.delete(["d0", "d1", "d2"])
+    assert len(index) == 0 and index.search("cats") == [] and index.manifest["segments"] == []
+    index.add(DOCUMENTS[:3])
+    assert len(index.search("cats")) == 3
+
+
+def test_another_process_sees_additions(tmp_path, encoder):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:10])
+    Index(tmp_path / "index").add(DOCUMENTS[10:])
+    assert len(index.search("fish 47", 48, "dense")) == 48
+
+
+def test_filters_keep_documents_with_the_values(tmp_path, encoder, monkeypatch):
+    monkeypatch.setattr(segments, "GRAPH_LEAST", 10)
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS)
+    for where, expected in (
+        ({"lang": "de"}, {one["id"] for one in DOCUMENTS if one["lang"] == "de"}),
+        ({"year": "2001"}, {one["id"] for one in DOCUMENTS if one["year"] == 2001}),
+        ({"year": [2001, 2002], "lang": "en"}, {o["id"] for o in DOCUMENTS if o["year"] > 2000 and o["lang"] == "en"}),
+        ({"tags": "rain"}, {one["id"] for one in DOCUMENTS if "rain" in one["tags"]}),
+        ({"lang": "d"}, set()),
+    ):
+        assert {*ids(index.search("cats", 48, "dense", where))} == expected
+        assert {*ids(index.search("cats dogs birds fish", 48, "words", where))} == expected
+    with pytest.raises(UserError, match=r"no document has the column 'langs' \(there are: lang, tags, year\)"):
+        index.search("cats", where={"langs": "de"})
+
+
+def test_passages_are_sentences_with_offsets_and_an_overlap(tmp_path, encoder):
+    sentences = [f"Go {number} there." for number in range(40)]
+    text = "\n\n".join(" ".join(sentences[start : start + 8]) for start in range(0, 40, 8)) + "\n"
+    index = index_of(tmp_path / "index", encoder, [{"id": 1, "text": text}], passage_tokens=40, overlap=12)
+    spans = [(one["start"], one["end"]) for one in map(index._segments[0].passage, range(index.passages))]
+    assert len(spans) > 5 and spans[0][0] == 0
+    for (start, end), following in zip(spans, [*spans[1:], None], strict=True):
+        assert text[start:end].startswith("Go") and text[start:end].endswith(".")
+        assert len(index.encoder.embedder.encode([text[start:end]])[0]) <= 40
+        if following:
+            assert start < following[0] <= end + 2 and following[1] > end
+    assert spans[-1][1] == len(text.rstrip())
+    (hit,) = index.search("17", mode="words")  # the best passage of the document
+    assert hit.text == text[hit.start : hit.end] and "Go 17" in hit.text
+    assert "17" in [hit.text[start:end] for start, end in hit.highlights]
+
+
+@pytest.mark.parametrize("text", ["a" * 30_000, "ab " * 30_000, "x. " * 20_000, "漢字" * 5_000])
+def test_giant_documents_without_sentences_are_cut(tmp_path, encoder, text):
+    index = index_of(tmp_path / "index", encoder, [{"id": 1, "text": text}, {"id": 2, "text": "short"}])
+    assert len(index) == 2 and index.search("short")[0].id == "2"
+
+
+def test_kill_while_adding_loses_nothing_that_was_acknowledged(tmp_path, encoder, forks):
+    """A process adds documents one after the other, and is killed; what it has reported is there."""
+    index_of(tmp_path / "index", encoder, DOCUMENTS[:5])
+    log = tmp_path / "log"
+    child = forks.Process(target=add_forever, args=(str(tmp_path / "index"), str(log)))
+    child.start()
+    end = time.monotonic() + 100
+    while (not log.exists() or log.read_bytes().count(b"\n") < 12) and time.monotonic() < end:
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    acknowledged = log.read_text().split("\n")[:-1]
+    assert len(acknowledged) >= 12
+    index = Index(tmp_path / "index")
+    assert {*acknowledged, "d0", "d4"} <= {*index._known()}
+    assert len(index) <= 5 + len(acknowledged) + 1
+    index.add([{"id": "last", "text": "last words"}])  # leftovers of the killed process are removed
+    named = {entry[key] for entry in index.manifest["segments"] for key in ("name", "deleted")}
+    assert {path.name for path in (tmp_path / "index").iterdir()} <= named | {"manifest.json"}
+    assert index.search("last words")[0].id == "last"
+
+
+def add_forever(folder: str, log: str) -> None:
+    index, number = Index(folder, device="cpu"), 0
+    while True:
+        index.add([{"id": f"n{number}", "text": f"number {number}"}])
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(f"n{number}\n")
+        number += 1
+
+
+def test_a_killed_build_is_continued_by_resume(tmp_path, encoder, monkeypatch, capsys):
+    monkeypatch.setattr("mybert.retrieval.index._BATCH", 200)  # characters: several segments
+    file = tmp_path / "documents.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in DOCUMENTS))
+    command = ["index", encoder, str(file), "--output", str(tmp_path / "index"), "--language", "en", "--resume"]
+    calls, passages = [], Encoder.passages
+
+    def interrupted(self, texts, progress=None):
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return passages(self, texts, progress)
+
+    monkeypatch.setattr(Encoder, "passages", interrupted)
+    assert cli.main(command) == 130
+    assert not (tmp_path / "index").exists()
+    assert cli.main(command) == 0
+    assert sum(calls) - calls[2] == len(DOCUMENTS)  # none is encoded twice
+    assert [*tmp_path.glob(".*")] == []
+    for query in QUERIES:
+        found = ids(Index(tmp_path / "index").search(query, 10, "dense"))
+        assert found == brute_force(encoder, DOCUMENTS, query, "dense", 10)
+    assert cli.main(command) == 0 and "nothing is left to compute" in capsys.readouterr().out
+
+
+def test_the_commands_build_change_and_search_an_index(tmp_path, encoder, capsys):
+    for name, one in zip(("a.txt", "b.txt", "c.txt"), DOCUMENTS[::16], strict=True):
+        (tmp_path / name).write_text(one["text"])
+    index, names = str(tmp_path / "index"), [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
+    assert cli.main(["index", encoder, *names[:2], "--output", index, "--precision", "int8"]) == 0
+    assert cli.main(["index", encoder, names[2], "--output", index, "--add", "--delete", names[0]]) == 0
+    output = tmp_path / "found.jsonl"
+    assert cli.main(["search", index, "sleep dogs", "birds", "--mode", "words", "--output", str(output)]) == 0
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert found[0]["query"] == "sleep dogs" and found[0]["rank"] == 1 and found[0]["id"] in names[1:]
+    assert found[0]["text"][slice(*found[0]["highlights"][0])] in ("dogs", "sleep")
+    assert "[dogs]" in capsys.readouterr().out
+    assert cli.main(["index", encoder, "--output", index, "--delete", names[1], names[2]]) == 0
+    assert len(Index(index)) == 0
+
+
+def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS)
+    reranker = str(models("regression"))
+    hits = index.search("cats in the rain", 5, "hybrid", reranker=reranker)
+    everything = index.search("cats in the rain", 48, "hybrid")
+    pairs = [("cats in the rain", f"{hit.title} {hit.text}") for hit in everything]
+    scores = [one["score"] for one in mybert.Predictor(reranker)(pairs)]
+    assert ids(hits) == [everything[place].id for place in np.argsort(-np.array(scores), kind="stable")[:5]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}\n', "line 2: the id '1' is given twice"),
+        ('{"id": 1, "text": "a"}\n{"id": 2, "text": " "}\n', "line 2: the document is empty"),
+        ('{"id": 1, "texts": "a"}\n', "no column 'text' (there are 'id', 'texts'; choose one by --text-column)"),
+        ("", "hold no document with a text"),
+    ],
+)
+def test_incorrect_documents_are_one_line(tmp_path, encoder, capsys, content, message):
+    (tmp_path / "documents.jsonl").write_text(content)
+    words = [encoder, str(tmp_path / "documents.jsonl"), "--output", str(tmp_path / "index")]
+    assert cli.main(["index", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "index").exists()
+
+
+def test_equal_documents_are_a_warning(tmp_path, encoder, caplog):
+    index = index_of(tmp_path / "index", encoder, [{"id": number, "text": "the same"} for number in range(4)])
+    assert "all documents have the same text" in caplog.text
+    assert ids(index.search("same")) == ["0", "1", "2", "3"]
+
+
+def test_an_index_of_another_model_or_version_is_refused(tmp_path, encoder, models):
+    index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
+    other = str(models("filler"))
+    with pytest.raises(UserError, match=r"was made by .* is another model; name the same one"):
+        Index(tmp_path / "index", model=other).search("cats")
+    manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
+    (tmp_path / "index" / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
+    with pytest.raises(UserError, match=r"was made by mybert \S+, a later version; install it, or index again"):
+        Index(tmp_path / "index")
+    with pytest.raises(UserError, match="is no index; make one by `mybert index`"):
+        Index(tmp_path)
+
+
+def test_a_damaged_index_is_one_line(tmp_path, encoder):
+    index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
+    (file,) = (tmp_path / "index").glob("*/passages.arrow")
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"is damaged .*; index the documents again"):
+        Index(tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--add", "--overwrite"], "--overwrite has no effect with --add"),
+        (["--add", "--precision", "int8"], "--precision is fixed when an index is made"),
+        (["--delete", "a"], "--delete changes an index; to add documents to it too, say --add"),
+        (["--overlap", "300"], "--overlap: expected less than --passage-tokens"),
+    ],
+)
+def test_settings_that_exclude_each_other(tmp_path, encoder, capsys, words, message):
+    (tmp_path / "a.txt").write_text("a")
+    assert cli.main(["index", encoder, str(tmp_path / "a.txt"), "--output", str(tmp_path / "i"), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_unknown_ids_are_not_deleted(tmp_path, encoder):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
+    with pytest.raises(UserError, match="has no document 'x'; nothing is deleted"):
+        index.delete(["d0", "x"])
+    assert len(index) == 3 and index.delete(["d0", "x"], missing="skip") == 1
