@@ -70,6 +70,7 @@ class SentenceModules:
         prompts: text by name that is put before a text.
         default_prompt: name of the prompt of a text for which none is chosen.
         truncate_dim: number of leading dimensions to keep; None: all.
+        similarity: how vectors are compared: cosine, dot, euclidean or manhattan.
     """
 
     encoder: Path
@@ -82,6 +83,13 @@ class SentenceModules:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     truncate_dim: int | None = None
+    similarity: str = "cosine"
+
+    @property
+    def ranks_by_cosine(self) -> bool:
+        """Whether the cosine orders texts as the similarity of the encoder does."""
+        has_length_1 = self.names[-1:] == ["Normalize"] and self.truncate_dim is None
+        return self.similarity == "cosine" or (has_length_1 and self.similarity in ("dot", "euclidean"))
 
     def apply(self, pooled: Tensor) -> Tensor:
         """(N, H · number of poolings) → (N, width)."""
@@ -205,6 +213,7 @@ def _read_prompts(found: SentenceModules, file: Path) -> None:
         raise UserError(f"{file}: prompts must be an object with texts, found {prompts!r}")
     found.prompts = {name: text for name, text in prompts.items() if text is not None}
     found.default_prompt, found.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
+    found.similarity = str(settings.get("similarity_fn_name") or "cosine")
     if not isinstance(found.default_prompt, str | None):
         raise UserError(f"{file}: default_prompt_name is {found.default_prompt!r}, expected the name of a prompt")
     if found.truncate_dim is not None and (type(found.truncate_dim) is not int or found.truncate_dim < 1):

@@ -142,6 +142,12 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
             "`mybert embed --prompt-name %s`",
             *(path, needed, name, needed),
         )
+    if embedder.modules and pooling is None and not embedder.modules.ranks_by_cosine:
+        logger.warning(
+            "%s compares texts by %r, and mybert search by the cosine, so that the order differs; use "
+            "SentenceTransformer.similarity for its own",
+            *(name, embedder.modules.similarity),
+        )
     return embedder, pooling
 
 

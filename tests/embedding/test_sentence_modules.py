@@ -253,6 +253,17 @@ def test_search_asks_for_vectors_with_the_prompt_of_documents(encoder, tmp_path,
         assert [found[text] for text in texts] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("layers", [(), (Normalize(),)])
+def test_another_order_than_that_of_the_encoder_is_said(encoder, tmp_path, caplog, similarity, layers):
+    folder = encoder(Pooling(32, "cls"), *layers, similarity_fn_name=similarity)
+    (tmp_path / "t.txt").write_text("red apple\nsea")
+    assert cli.main(["embed", str(folder), str(tmp_path / "t.txt"), "--output", str(tmp_path / "v.npy")]) == 0
+    assert cli.main(["search", str(tmp_path / "v.npy"), "an apple"]) == 0
+    same = similarity == "cosine" or (layers and similarity != "manhattan")
+    assert (f"compares texts by '{similarity}'" in caplog.text) == (not same)
+
+
 def test_of_several_settings_of_the_encoder_those_of_sentence_transformers_count(encoder):
     folder = encoder(Pooling(32), length=16)
     for kind in ("albert", "roberta", "other"):
