@@ -165,6 +165,7 @@ class TaskKeywords(TypedDict, total=False):
     label_separator: Name | None
     label_names: Name | Sequence[Name] | Mapping[str, object]
     long_texts: Literal["truncate", "window"] | None
+    threshold: Name | Sequence[Name]
 
 class InferenceKeywords(TypedDict, total=False):
     device: Name
@@ -286,13 +287,6 @@ class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
     resume: bool
     spreadsheet_safe: bool
 
-class SuggestKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
-    errors: Literal["strict", "skip"]
-    spreadsheet_safe: bool
-    count: int
-    labelled: Name | Sequence[Name]
-    format: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"] | None
-
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     inputs: Required[Name | Sequence[Name]]
@@ -314,6 +308,13 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     seed: int
     engine: Literal["local", "ray"]
     resume: bool
+
+class SuggestKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
+    errors: Literal["strict", "skip"]
+    spreadsheet_safe: bool
+    count: int
+    labelled: Name | Sequence[Name]
+    format: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"] | None
 
 class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
     config: Name

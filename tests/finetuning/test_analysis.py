@@ -236,7 +236,7 @@ def test_a_calibrated_model_has_scaled_logits_also_if_it_is_resumed(
     assert finetune(*words, output="plain") == 0
     assert finetune(*words, "--calibrate", output="finished") == 0
 
-    def killed(*args):
+    def killed(*args, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

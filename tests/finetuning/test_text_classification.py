@@ -336,3 +336,75 @@ def test_the_default_length_truncates_at_most_one_row_in_a_hundred(
     assert task.options.max_length == task.config.finetuned["max_length"] == tokenizer.model_max_length == expected
     assert expected == limit or found <= 0.01 * len(rows)
     assert max(len(ids) for ids in data.train_features["input_ids"][:]) == min(expected, max(lengths))
+
+
+def labelled(problem: str, names: str, thresholds: list[str]) -> TextClassification:
+    config = MyBertConfig(problem_type=problem, id2label=dict(enumerate(names)))
+    options = TextClassification.Options.of({"threshold": thresholds})
+    return TextClassification(options, config).loaded("model")
+
+
+def test_a_threshold_of_every_label_decides_on_several_labels():
+    logits = np.random.default_rng(0).normal(size=(50, 3))
+    task = labelled("multi_label_classification", "abc", ["0.4", "c=0.7"])
+    expected = [
+        [
+            name
+            for name, value, least in zip("abc", row, (0.4, 0.4, 0.7), strict=True)
+            if 1 / (1 + np.exp(-value)) > least
+        ]
+        for row in logits
+    ]
+    assert [one["labels"] for one in task.kind.predictions(logits)] == expected
+    task.config.label_threshold = 0.9  # tuned for all labels: those given go first
+    assert [one["labels"] for one in task.kind.predictions(logits)] == expected
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "scores", "expected"),
+    [
+        ([], [0.5, 0.3, 0.2], "a"),
+        (["b=0.25"], [0.5, 0.3, 0.2], "b"),
+        (["b=0.35"], [0.5, 0.3, 0.2], "a"),
+        (["a=0.9"], [0.6, 0.1, 0.3], "c"),
+        (["b=0.2", "c=0.1"], [0.5, 0.3, 0.2], "b"),
+        (["0.9"], [0.5, 0.3, 0.2], "a"),  # none is above: the most probable one
+    ],
+)
+def test_a_threshold_decides_on_one_label(thresholds, scores, expected):
+    task = labelled("single_label_classification", "abc", thresholds)
+    (found,) = task.kind.predictions(np.log([scores]))
+    assert (found["label"], found["score"]) == (expected, pytest.approx(scores["abc".index(expected)]))
+
+
+@pytest.mark.parametrize(
+    ("problem", "thresholds", "message"),
+    [
+        ("single_label_classification", ["x=0.5"], "--threshold x=…: the labels are a, b"),
+        ("single_label_classification", ["a=1.5"], "--threshold a=1.5: expected LABEL=NUMBER or NUMBER"),
+        ("single_label_classification", ["a=nan"], "--threshold a=nan: expected LABEL=NUMBER or NUMBER"),
+        ("single_label_classification", ["a"], "--threshold a: expected LABEL=NUMBER or NUMBER"),
+        ("single_label_classification", ["a=0.1", "a=0.2"], "a is given twice"),
+        ("regression", ["0.5"], "no effect on a regression"),
+    ],
+)
+def test_thresholds_that_cannot_be_used_are_named(problem, thresholds, message):
+    with pytest.raises(UserError, match=message):
+        labelled(problem, "ab", thresholds)
+
+
+def test_predict_and_evaluate_use_the_threshold_that_finetune_stored(finetune, tmp_path, write_rows):
+    rows = [
+        {"text": f"the very good {number}" if number % 2 else "very bad", "label": "ab"[number % 2]}
+        for number in range(24)
+    ]
+    train = write_rows("train.jsonl", rows)
+    words = ("--train", train, "--validation", train, "--max-steps", 1, "--bootstrap", 0)
+    assert finetune("text-classification", *words, "--threshold", "a=0", output="one") == 0
+    assert [one["label"] for one in predictions(tmp_path / "one", ["very good", "bad"])] == ["a", "a"]
+    analysis = json.loads((tmp_path / "one" / "validation" / "analysis.json").read_text())["precision_recall"]["a"]
+    assert len(analysis["threshold"]) == len(analysis["precision"]) and 0 <= analysis["best_threshold"] <= 1
+    scores = tmp_path / "scores"
+    command = ["evaluate", "--model", str(tmp_path / "one"), "--data", str(train), "--output", str(scores)]
+    assert cli.main([*command, "--threshold", "b=0", "--bootstrap", "0"]) == 0
+    assert results(scores)["labels"]["b"]["predicted"] == len(rows)

@@ -178,11 +178,17 @@ def _curves(found: Evaluation) -> dict[str, dict]:
         if not true.any() or true.all():
             continue
         scores = np.array([prediction["scores"][label] for prediction in found.predictions])
-        precision, recall, _ = precision_recall_curve(true, scores)
+        precision, recall, thresholds = precision_recall_curve(true, scores)
+        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+        best = int(f1[:-1].argmax())  # the last one has no threshold
+        below = thresholds[best - 1] if best else 0.0
         places = np.unique(np.linspace(0, len(recall) - 1, _CURVE_POINTS).round().astype(int))
         curves[label] = {
             "precision": precision[places].round(4).tolist(),
             "recall": recall[places].round(4).tolist(),
+            "threshold": np.append(thresholds, 1.0)[places].round(4).tolist(),
+            "best_threshold": round(float(below + thresholds[best]) / 2, 4),  # scores above it are predicted
+            "best_f1": float(f1[best]),
             "average_precision": float(average_precision_score(true, scores)),
         }
     return curves

@@ -3,7 +3,7 @@
 import statistics
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class LabelKind(ABC):
 
     Args:
         config: of a model with its labels.
+        thresholds: probability above which each label is predicted; "" names all labels.
 
     Class attributes:
         name: of the kind, in the summary of the data.
@@ -38,8 +39,8 @@ class LabelKind(ABC):
     main_metric: str
     selection_metric: str
 
-    def __init__(self, config: MyBertConfig):
-        self.config = config
+    def __init__(self, config: MyBertConfig, thresholds: Mapping[str, float] | None = None):
+        self.config, self.thresholds = config, dict(thresholds or {})
         self.ids = {name: number for number, name in sorted(config.id2label.items())}  # config.json sorts `label2id`
 
     def summary(self, references: Sequence) -> str:
@@ -110,9 +111,15 @@ class SingleLabel(LabelKind):
         found = []
         for row in torch.from_numpy(logits).softmax(1).tolist():  # scipy's takes ten times as long for one row
             scores = dict(zip(self.ids, row, strict=True))
-            best = max(scores, key=scores.get)
+            best = max(self._possible(scores), key=scores.get)
             found.append({"label": best, "score": scores[best], "scores": scores})
         return found
+
+    def _possible(self, scores: Mapping[str, float]) -> Collection[str]:
+        """The labels above their threshold; if none is, those without a threshold; if all have one, all."""
+        thresholds = {name: self.thresholds.get(name, self.thresholds.get("")) for name in scores}
+        above = [name for name, least in thresholds.items() if least is not None and scores[name] > least]
+        return above or [name for name, least in thresholds.items() if least is None] or scores
 
     def constants(self, references: Sequence) -> Iterable[dict]:
         return [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
@@ -148,10 +155,11 @@ class MultiLabel(LabelKind):
         return [float(name in names) for name in self.ids]
 
     def predictions(self, logits: np.ndarray) -> list[dict]:
-        threshold = getattr(self.config, "label_threshold", None)  # tuned on validation rows
-        threshold = threshold if isinstance(threshold, float) else 0.5
+        tuned = getattr(self.config, "label_threshold", None)  # on validation rows
+        every = self.thresholds.get("", tuned if isinstance(tuned, float) else 0.5)
+        least = {name: self.thresholds.get(name, every) for name in self.ids}
         rows = [dict(zip(self.ids, row, strict=True)) for row in expit(logits).tolist()]
-        return [{"labels": [name for name in self.ids if row[name] > threshold], "scores": row} for row in rows]
+        return [{"labels": [name for name in self.ids if row[name] > least[name]], "scores": row} for row in rows]
 
     def from_linear(self, values: np.ndarray) -> list[dict]:
         """The threshold of the configuration is that of the fine-tuned model."""

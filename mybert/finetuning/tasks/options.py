@@ -1,6 +1,7 @@
 """Options of the tasks. They are apart from the tasks, which take seconds to import."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -32,7 +33,7 @@ class TaskOptions:
     max_length: int | None = setting(
         None,
         "Tokens per sequence, special tokens included (default: 128, or 384 for question-answering; where longer rows "
-        "are truncated, as many as 99% of the training rows have; at most the length that the checkpoint was trained "
+        "are truncated, as many as 99 of 100 training rows have; at most the length that the checkpoint was trained "
         "on).",
         least=8,
     )
@@ -107,9 +108,36 @@ class TextOptions(WindowOptions):
         choices=("truncate", "window"),
     )
 
+    threshold: list[str] = setting(
+        default_factory=list,
+        help="text-classification: probability above which a label is predicted, as LABEL=NUMBER, such as spam=0.9, "
+        "or one NUMBER for all labels (default: for several labels as tuned on the validation rows; for one label "
+        "none: the most probable label is predicted).",
+    )
+
     def __post_init__(self):
         super().__post_init__()
+        self.threshold = self.threshold.split() if isinstance(self.threshold, str) else list(self.threshold)
+        self.given_thresholds()
         self.label_names = self.label_names.split() if isinstance(self.label_names, str) else list(self.label_names)
+
+    def given_thresholds(self) -> dict[str, float]:
+        """Threshold by label, from `--threshold`; that of all labels under the name ""."""
+        found: dict[str, float] = {}
+        for word in self.threshold:
+            name, _, value = word.rpartition("=")
+            name = label_name(name) if name else ""
+            if name in found:
+                raise UserError(
+                    f"--threshold {' '.join(self.threshold)}: {name or 'that of all labels'} is given twice"
+                )
+            try:
+                found[name] = float(value)
+            except ValueError:
+                found[name] = math.nan
+            if not 0 <= found[name] <= 1:
+                raise UserError(f"--threshold {word}: expected LABEL=NUMBER or NUMBER, a probability from 0 to 1")
+        return found
 
     def given_names(self) -> dict[str, str]:
         """Name by class, from `--label-names`."""

@@ -142,7 +142,7 @@ class TextClassification(Task):
     @property
     def kind(self) -> LabelKind:
         """The kind of targets of the model."""
-        return KINDS[self.config.problem_type](self.config)
+        return KINDS[self.config.problem_type](self.config, self.options.given_thresholds())
 
     def summary(self, rows: Dataset) -> str:
         return f"{self.name}, {self.kind.summary(self.references(rows))}, {self._problem(rows).reason}"
@@ -162,15 +162,15 @@ class TextClassification(Task):
     def loaded(self, source: str) -> Self:
         asked, stored = PROBLEMS.get(self.options.problem), self.config.problem_type
         if stored is None:
-            return self.with_config(problem_type=asked or (REGRESSION if self.config.num_labels == 1 else SINGLE))
+            stored = asked or (REGRESSION if self.config.num_labels == 1 else SINGLE)
         if asked not in (None, stored):
             raise UserError(f"--problem {self.options.problem}: {source} was trained for {stored}")
-        return self
+        return self.with_config(problem_type=stored).with_known_thresholds()
 
     def fitted(self, rows: Dataset) -> Self:
         problem, labels = self._problem(rows).name, rows["label"][:]
         if problem == REGRESSION:
-            task = self.with_config(problem_type=problem, num_labels=1)
+            task = self.with_config(problem_type=problem, num_labels=1).with_known_thresholds()
             return dataclasses.replace(task, edges=equal_parts(list(map(float, labels))))
         if problem == MULTI:
             if is_one_hot(labels):
@@ -187,7 +187,17 @@ class TextClassification(Task):
         if len(names) < (1 if problem == MULTI else 2):
             found = f"only the label {names}; a classifier needs at least two" if names else "no labels"
             raise UserError(f"the training rows have {found}")
-        return self.with_labels(self.in_order_of_head(names), problem_type=problem)
+        return self.with_labels(self.in_order_of_head(names), problem_type=problem).with_known_thresholds()
+
+    def with_known_thresholds(self) -> Self:
+        """This task; raises a UserError if `--threshold` names what is no label."""
+        given = self.options.given_thresholds()
+        if given and self.config.problem_type == REGRESSION:
+            raise UserError("--threshold has no effect on a regression, whose rows have no labels; leave it out")
+        labels = list(self.config.id2label.values())
+        if unknown := [name for name in given if name and name not in labels]:
+            raise UserError(f"--threshold {unknown[0]}=…: the labels are {short_list(labels)}")
+        return self
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         windows = self.options.long_texts == "window"
@@ -232,7 +242,7 @@ class TextClassification(Task):
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
         """Tunes the threshold of several labels for micro F1."""
         kind = self.kind
-        if not isinstance(kind, MultiLabel):
+        if not isinstance(kind, MultiLabel) or "" in kind.thresholds:
             return {}
         return {"label_threshold": kind.best_threshold(self.decode(logits, features, rows), self.references(rows))}
 
@@ -254,7 +264,8 @@ class TextClassification(Task):
             list(zip(*(split[name][:] for name in self.inputs if name in train.column_names), strict=True))
             for split in (train, rows)
         )
-        return self.kind.from_linear(bag_of_words(texts, self.kind.targets(train["label"][:]), others))
+        kind = KINDS[self.config.problem_type](self.config)  # the thresholds are those of the fine-tuned model
+        return kind.from_linear(bag_of_words(texts, kind.targets(train["label"][:]), others))
 
     @property
     def main_metric(self) -> str:

@@ -27,6 +27,11 @@ _ANSWERS = {
     "multiple-choice": ("reference choice", "predicted choice", "confidence"),
 }
 """Headers of the columns of every row; the last one is a probability if it is a confidence."""
+_MEASURES = ("precision", "recall")
+_THRESHOLDS = (
+    "What a threshold for the probability of a label gives on these rows: point at a chart to read it. --threshold "
+    "LABEL=NUMBER of predict, evaluate and finetune sets one; check it on rows that did not choose it."
+)
 _NUMBERS = ("reference", "prediction", "confidence")
 _ERRORS = {
     "token-classification": "The rows with most incorrect tags come first. An entity that the other side lacks has a "
@@ -120,6 +125,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
             f"{counted(found['rows'], 'row')}, {_rate(found)}.",
         ),
         Section(f"Probabilities{named}", curves, "How far the probabilities of the model can be trusted."),
+        Section(f"Thresholds{named}", _thresholds(analysis, found), _THRESHOLDS),
         Section(f"Where it fails{named}", [*slices, _suspects(analysis)], f"{_GROUPS} {numbering}"),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {_error_note(files)}"),
     ]
@@ -256,6 +262,22 @@ def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
     note += "less sure predictions, of which fewer are right (precision). AP, the average precision, is 1 at best."
     title, y_label = f"Precision and recall{named}", "precision"
     return line_chart(title, {"recall": lines}, y_label=y_label, as_share=True, x_as_share=True, note=note)
+
+
+def _thresholds(analysis: Mapping[str, Any], found: Mapping[str, Any]) -> list[Chart | Table]:
+    """Precision, recall and F1 of each label by its threshold, and the best ones; older analyses lack thresholds."""
+    curves = {name: curve for name, curve in (analysis.get("precision_recall") or {}).items() if "threshold" in curve}
+    rows, charts = [], []
+    for name, curve in curves.items():
+        measures = {measure: dict(zip(curve["threshold"], curve[measure], strict=True)) for measure in _MEASURES}
+        both = zip(curve["threshold"], curve["precision"], curve["recall"], strict=True)
+        measures["F1"] = {place: 2 * p * r / (p + r) if p + r else 0.0 for place, p, r in both}
+        lines = {"threshold": [Line(measure, points) for measure, points in measures.items()]}
+        charts.append(line_chart(name, lines, as_share=True, from_zero=True, width="third"))
+        now = ((found.get("labels") or {}).get(name) or {}).get("f1")
+        rows.append((name, curve["best_threshold"], Share(curve["best_f1"]), "-" if now is None else Share(now)))
+    columns = ["label", "threshold with the best F1", "F1 there", "F1 in the scores above"]
+    return [Table("Best thresholds", columns, rows, size="whole"), *charts] if rows else []
 
 
 def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | None:
