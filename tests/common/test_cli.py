@@ -121,7 +121,7 @@ KINDS = "expected a file, a folder, a pattern, a data set of the Hub, or - for t
         (
             "finetune --task sentimant --model m --train t",
             "--task: expected text-classification or token-classification or question-answering or multiple-choice or "
-            "classification or sequence-classification or sentiment or sts or nli or ner or pos or tagging or qa or "
+            "retrieval or reranking or classification or sequence-classification or sentiment or sts or nli or ner or pos or tagging or qa or "
             "squad or swag, found 'sentimant'; did you mean 'sentiment'?",
         ),
         (
@@ -170,7 +170,7 @@ def test_the_help_of_every_command_lists_its_options_and_three_examples(name, fl
             continue
         expected = not option.inherited or flag == "--help-all"
         assert expected == (option.flag in listed or f"  {option.metavar} " in shown), option.field.name
-    assert shown.count(f"mybert {name}") >= 4 and len(COMMANDS[name].examples) == 3
+    assert shown.count(f"mybert {name}") >= 4 and len(COMMANDS[name].examples) >= 3
     assert not re.search(r"--[\w-]*-$", shown, re.M)  # no flag is divided
     assert "default: None" not in shown and "--mlm_probability" not in shown
 
