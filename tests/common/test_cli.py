@@ -121,8 +121,8 @@ KINDS = "expected a file, a folder, a pattern, a data set of the Hub, or - for t
         (
             "finetune --task sentimant --model m --train t",
             "--task: expected text-classification or token-classification or question-answering or multiple-choice or "
-            "retrieval or reranking or classification or sequence-classification or sentiment or sts or nli or ner or pos or tagging or qa or "
-            "squad or swag, found 'sentimant'; did you mean 'sentiment'?",
+            "retrieval or reranking or classification or sequence-classification or sentiment or sts or nli or ner or "
+            "pos or tagging or qa or squad or swag, found 'sentimant'; did you mean 'sentiment'?",
         ),
         (
             "finetune --max_seq_length 128",
