@@ -66,6 +66,33 @@ LABELS = {
         MULTI,
         [["a", "b"], ["a"], [], ["b"]],
     ),
+    "tuples": ({"label": [str(tuple(row)) for row in SEVERAL]}, {}, MULTI, SEVERAL),
+    "other containers": (
+        {
+            "label": [
+                "frozenset()",
+                "np.array(['a'], dtype=object)",
+                "deque(['b'])",
+                "Index(['a', 'b'], dtype='object')",
+            ]
+        },
+        {},
+        MULTI,
+        [[], ["a"], ["b"], ["a", "b"]],
+    ),
+    "tensors": (
+        {
+            "label": [
+                "tensor([1, 2])",
+                "tensor([3], device='cuda:0', dtype=torch.int32)",
+                "torch.tensor([1])",
+                "tensor([])",
+            ]
+        },
+        {},
+        MULTI,
+        [["1", "2"], ["3"], ["1"], []],
+    ),
     "forms of accents": ({"label": ["Caf\u00e9", "Cafe\u0301", "Bar", "Bar"]}, {}, SINGLE, ["Café"] * 2 + ["Bar"] * 2),
     "twice in a row": ({"label": [["a", "a", "b"], ["b"], ["a"], []]}, {}, MULTI, [["a", "b"], ["b"], ["a"], []]),
 }

@@ -19,10 +19,13 @@ from mybert.finetuning.data.memory_rows import MemoryRows
 NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
 _LARGEST = float(np.finfo(np.float32).max)
 
-_LIST = re.compile(r"""\[.*\]|\(['"].*\)|\{['"].*\}|set\(\)""", re.DOTALL)
+_LIST = re.compile(r"""\[.*\]|\(['"].*\)|\{['"].*\}|(?:(?:frozen)?set)?\(\)""", re.DOTALL)
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ITEM = re.compile(rf"""{_QUOTED}|[^\s,'"\[\](){{}}]+""")
-_ARRAY = re.compile(r"\b(?:array|frozenset)\(([\[{].*?[\]}])(?:,\s*dtype=[^)]*)?\)", re.DOTALL)
+_ARRAY = re.compile(
+    r"\b(?:(?:np|numpy|torch)\.)?(?:array|frozenset|tensor|deque|Index)\(([\[{].*?[\]}])(?:,\s*\w+=[^),]*)*\)",
+    re.DOTALL,
+)
 _SCALAR = re.compile(
     rf"""({_QUOTED})|\b(?:np|numpy)\.(True|False)_|\b(?:(?:np|numpy)\.\w+|Decimal)\(({_QUOTED}|[^()'"]*)\)"""
 )
@@ -72,7 +75,7 @@ def of_one_kind(labels: Sequence[Any], single: bool) -> list:
 def _parse_list(text: str) -> tuple | None:
     """The items of a JSON array, of a Python list, tuple or set, or of an array of texts as numpy prints it."""
     text = _unwrapped(text)
-    if text == "set()":
+    if text.endswith("()"):
         return ()
     with contextlib.suppress(ValueError):
         if isinstance(found := parse_json(text), list):
