@@ -15,7 +15,7 @@ _NAMES = {
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of pooling prompt prompt_name size start strip_accents uncased vectors vocab_size weights words",
     "task": "choice_labels dimensions label_all_tokens label_names label_separator labels max_answer_length method "
-    "mode n_best overlap passage_tokens plain_tags problem reranker steps task top_k where",
+    "mode n_best overlap passage_tokens plain_tags problem reranker steps task threshold top_k where",
     "training": "adam_epsilon class_weights learning_rate length_schedule max_predictions_per_seq max_steps "
     "mlm_probability num_train_epochs on_nonfinite optimizer patience new_word_steps start_mlm_probability "
     "start_share sweep time_budget warmup_steps weight_decay whole_word_masking",
