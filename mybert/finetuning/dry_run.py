@@ -1,7 +1,7 @@
 """`mybert finetune --dry-run`: the plan of the runs, and time and memory measured on a few steps."""
 
 import copy
-import tempfile
+import dataclasses
 from collections.abc import Sequence
 
 import psutil
@@ -14,21 +14,17 @@ from mybert.finetuning.recipes import Run
 from mybert.finetuning.tasks.base import rows_cut
 from mybert.finetuning.trainer import FinetuningTrainer
 from mybert.finetuning.training import Job, build_trainer
-from mybert.training.arguments import explain_unusable
 
 
 def dry_run(job: Job, planned: Sequence[Run]) -> None:
-    """Prints the plan and trains a few steps of the first run in a temporary folder."""
+    """Prints the plan and trains a few steps of the first run, which writes nothing."""
     arguments = copy.deepcopy(job.arguments)
     arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
     arguments.load_best_model_at_end, arguments.report_to = False, []
-    with tempfile.TemporaryDirectory() as folder:
-        with explain_unusable():
-            trainer = build_trainer(job, planned[0].arguments(arguments, folder), dry_run=True)
-            trainer.check_setup()
-        if trainer.is_world_process_zero():
-            _print_plan(job, planned, trainer)
-        trainer.train()
+    trainer = build_trainer(dataclasses.replace(job, arguments=arguments), planned[0], dry_run=True)
+    if trainer.is_world_process_zero():
+        _print_plan(job, planned, trainer)
+    trainer.train()
     if trainer.is_world_process_zero():
         _print_measurement(planned, trainer)
 

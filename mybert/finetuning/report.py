@@ -23,11 +23,11 @@ from mybert.finetuning.evaluation.evaluate import (
 )
 from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.evaluation.training_rows import TRAINING_ROWS
-from mybert.finetuning.recipes import Run, print_summaries, summarise
+from mybert.finetuning.recipes import print_summaries, summarise
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_model
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job
+from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
 from mybert.reports.checks.finetuning import UNKNOWN_RED
 from mybert.reports.write import add_report
 from mybert.training.curves import CURVES, Panel, draw_curves
@@ -38,25 +38,23 @@ _CALIBRATED = ".calibrated"  # temporary subfolder of a run
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 
 
-def write_results(
-    job: Job,
-    results: dict[Run, dict],
-    scores: dict[Run, float],
-    diverged: dict[Run, dict],
-    folder: RunFolder,
-    fingerprint: RunFingerprint,
-) -> None:
+def write_results(job: Job, outcome: Outcome, folder: RunFolder, fingerprint: RunFingerprint) -> None:
     """Moves the best model into the output folder, evaluates it, and writes the results and the manifest."""
-    settings, arguments, _, _, data, metric, _ = job
-    output = folder.path
+    settings, arguments, data, metric = job.settings, job.arguments, job.data, job.metric
+    output, results, scores = folder.path, outcome.results, outcome.scores
     summaries = summarise(scores, metric)
     best = summaries[0].best
     amounts = {name: results[best][name] for name in _AMOUNTS}
-    if (output / RUNS / best.name / MODEL).is_dir():  # already moved when a killed run is resumed here
+    run = output / RUNS / best.name
+    place = run / MODEL if (run / MODEL).is_dir() else output  # already moved when a killed run is resumed here
+    model = outcome.models.get(best) or new_model(
+        dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(place))), str(place)
+    )
+    model, task = model.to(arguments.device), dataclasses.replace(job.task, config=model.config)
+    if place != output:
         if settings.calibrate and "temperature" not in results[best]:
-            _calibrate(job, results[best], output / RUNS / best.name)
-        _move_files(output / RUNS / best.name / MODEL, output)
-    model, task = _load(job, output)
+            _calibrate(job, model, task, results[best], run)
+        _move_files(place, output)
     if amounts["best_step"] < amounts["steps"]:
         print(f"scores of the checkpoint of step {amounts['best_step']:,}, the best by {task.title(metric)}")
     for name in ("label_threshold", "no_answer_threshold"):
@@ -89,7 +87,7 @@ def write_results(
                 for s in (summaries if evaluations.get("validation") else ())
             ],
             "runs": list(results.values()),
-            "diverged": list(diverged.values()),
+            "diverged": list(outcome.diverged.values()),
             "data": data.overview,
             "duplicates": data.duplicates,
             "data_checks": check_data(data.splits, task),
@@ -110,18 +108,12 @@ def write_results(
     add_report(output)
 
 
-def _load(job: Job, folder: Path) -> tuple[PreTrainedModel, Task]:
-    """The model of a run, and the task with its tuned thresholds."""
-    task = dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(folder)))
-    return new_model(task, str(folder)).to(job.arguments.device), task
-
-
-def _calibrate(job: Job, result: dict, run: Path) -> None:
+def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict, run: Path) -> None:
     """Scales the head of a run's model by a temperature fitted on the validation rows; adds it to the run's results.
 
     Called once, also if the run is resumed: the temperature of a scaled head is 1.
     """
-    (model, task), features = _load(job, run / MODEL), job.data.validation_features
+    features = job.data.validation_features
     temperature = fit_temperature(*labelled_logits(logits_of(model, task, job.tokenizer, features), features))
     scale_head(model, temperature)
     model.save_pretrained(run / _CALIBRATED)
@@ -138,20 +130,19 @@ def _move_files(folder: Path, target: Path) -> None:
 
 def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -> dict[str, Evaluation]:
     """Scores the model on the validation and test rows; writes and prints the scores."""
-    settings, arguments, _, tokenizer, data, metric, _ = job
-    evaluations = {}
+    settings, data, evaluations = job.settings, job.data, {}
     for name in ("validation", "test"):
         if name in data.splits:
             split, place = data.splits[name], folder.path / name
-            train = data.splits["train"].rows
-            found = evaluate_rows(model, task, tokenizer, split.rows, settings.bootstrap, arguments.seed, train=train)
+            train, seed = data.splits["train"].rows, job.arguments.seed
+            found = evaluate_rows(model, task, job.tokenizer, split.rows, settings.bootstrap, seed, train=train)
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
             runs = _errors_of_runs(folder.path) if name == "validation" else ()
             write_evaluation(place, found, split, facts, task, settings, folder.path.name, runs)
             print_evaluation(f"{name}, {split.source}", found, task)
             if name == "validation":
-                print_if_nothing_learned(metric, found)
+                print_if_nothing_learned(job.metric, found)
             evaluations[name] = found
     if (share := data.overview["train"]["unknown_tokens"]) > UNKNOWN_RED:
         print(
@@ -163,14 +154,14 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
 
 def _score_teacher(job: Job) -> dict[str, dict[str, float]]:
     """Scores the teacher on the validation and test rows as the student read them; returns and prints its metrics."""
-    settings, _, task, tokenizer, data, _, _ = job
-    metric = job.main_metric
+    settings, metric = job.settings, job.main_metric
     teacher = load_finetuned(PredictSettings(model=settings.teacher, inputs=["-"]))
-    task = dataclasses.replace(task, config=teacher.task.config)  # with the thresholds of the teacher
+    task = dataclasses.replace(job.task, config=teacher.task.config)  # with the thresholds of the teacher
     scores = {}
     for name in ("validation", "test"):
-        if name in data.splits:
-            scores[name] = evaluate_rows(teacher.model, task, tokenizer, data.splits[name].rows, samples=0).metrics
+        if name in job.data.splits:
+            rows = job.data.splits[name].rows
+            scores[name] = evaluate_rows(teacher.model, task, job.tokenizer, rows, samples=0).metrics
             print(f"{name}, teacher {settings.teacher}: {task.title(metric)} {format_cell(scores[name].get(metric))}")
     return scores
 

@@ -24,7 +24,8 @@ from mybert.finetuning.settings import EPOCHS, FinetuneSettings, default_epochs,
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
-from mybert.finetuning.training import MODEL, RUNS, Job, is_finished, train_run, try_run
+from mybert.finetuning.trainer import FinetuningTrainer
+from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, build_trainer, is_finished, train_run
 from mybert.training.arguments import advise_half, prepare_launch
 from mybert.training.fingerprint import RunFingerprint
 from mybert.training.run_folder import RunFolder
@@ -75,7 +76,9 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     folder.keep_precision(arguments)
     job = _prepare(settings, arguments)
     planned = planned_runs(settings, arguments)
-    try_run(job, planned[0])
+    finished = [run for run in planned if folder.is_resumed and is_finished(folder.path / RUNS / run.name)]
+    first = next((run for run in planned if run not in finished), None)
+    trainers = {} if first is None else {first: build_trainer(job, first)}
     identities = {name: identity(path) for name, path in inputs.items()}
     # the folder of a run is named by its batch size
     fingerprint = RunFingerprint.of(settings, arguments, identities, _FREE, fixed={"per_device_train_batch_size"})
@@ -86,9 +89,9 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     with folder.opened(settings, fingerprint), on_signals(job.stop.ask):
         if arguments.process_index == 0:
             store_logits(job.data.train_features, folder.path)
-        results, scores, diverged = _train_all(job, planned, folder.path)
+        outcome = _train_all(job, planned, folder.path, trainers)
         if arguments.process_index == 0:
-            write_results(job, results, scores, diverged, folder, fingerprint)
+            write_results(job, outcome, folder, fingerprint)
             remove_logits(folder.path)
     return folder.path
 
@@ -138,14 +141,10 @@ def _choose_epochs(settings: FinetuneSettings, arguments: FinetuningArguments, f
         print(f"using --num-train-epochs {epochs:g}, the default for so few rows")
 
 
-def _train_all(
-    job: Job, planned: list[Run], output: Path
-) -> tuple[dict[Run, dict], dict[Run, float], dict[Run, dict]]:
-    """
-    Returns:
-        Results and score of each run that has not diverged, and the results of those that have.
-    """
-    results, scores, diverged = {}, {}, {}
+def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Run, FinetuningTrainer]) -> Outcome:
+    """Trains the runs in turn; `trainers` has those that are built, and is emptied."""
+    outcome = Outcome()
+    results, scores, diverged = outcome.results, outcome.scores, outcome.diverged
 
     def report(line: str) -> None:
         if len(planned) > 1 and job.arguments.process_index == 0:
@@ -155,7 +154,10 @@ def _train_all(
         name = f"run {number} of {len(planned)}, {run.name}"
         if not is_finished(output / RUNS / run.name):
             report(name)
-        found = train_run(job, run, output / RUNS / run.name)
+        outcome.models.clear()
+        found, model = train_run(job, run, output / RUNS / run.name, trainers.pop(run, None))
+        if model is not None:
+            outcome.models[run] = model
         if "diverged" in found:
             diverged[run] = found
             report(f"{name}, diverged: {found['diverged']}")
@@ -169,7 +171,7 @@ def _train_all(
         job.stop.check(job.arguments, f"run {number} of {len(planned)}")
     if not results:
         raise UserError(next(iter(diverged.values()))["diverged"])
-    return results, scores, diverged
+    return outcome
 
 
 def _check_arguments(settings: FinetuneSettings, arguments: TrainingArguments) -> None:

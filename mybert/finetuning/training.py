@@ -3,11 +3,11 @@
 import json
 import shutil
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from accelerate import PartialState
-from transformers import EarlyStoppingCallback, set_seed
+from transformers import EarlyStoppingCallback, PreTrainedModel, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -33,7 +33,8 @@ ERRORS = "validation_errors.json"
 """File of a run with the error of each validation row."""
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True)
+class Job:
     """Data and settings shared by the runs of a fine-tuning.
 
     Each run replaces recipe and seed of `arguments`. `metric` chooses the best checkpoint, if there are validation
@@ -54,31 +55,49 @@ class Job(NamedTuple):
         return self.settings.metric or self.task.main_metric
 
 
+@dataclass
+class Outcome:
+    """What the runs of a fine-tuning have given.
+
+    Attributes:
+        results: of each run that has not diverged.
+        scores: the metric of each of these.
+        diverged: the results of those that have.
+        models: the model of the last run, if it was trained here.
+    """
+
+    results: dict[Run, dict] = field(default_factory=dict)
+    scores: dict[Run, float] = field(default_factory=dict)
+    diverged: dict[Run, dict] = field(default_factory=dict)
+    models: dict[Run, PreTrainedModel] = field(default_factory=dict)
+
+
 def is_finished(folder: Path) -> bool:
     """Whether the run in `folder` has ended."""
     return (folder / RESULTS).is_file()
 
 
-def try_run(job: Job, run: Run) -> None:
-    """Builds everything that a run needs, so that unusable arguments fail before anything is overwritten."""
-    with explain_unusable(), tempfile.TemporaryDirectory() as folder:
-        build_trainer(job, run.arguments(job.arguments, folder)).check_setup()
-
-
-def train_run(job: Job, run: Run, folder: Path) -> dict:
+def train_run(
+    job: Job, run: Run, folder: Path, trainer: FinetuningTrainer | None = None
+) -> tuple[dict, PreTrainedModel | None]:
     """Trains in `folder`, from its last undamaged checkpoint if there is one, or reads the results of a finished run.
 
+    Args:
+        trainer: of this run, if it is built.
+
     Returns:
-        The content of `folder/results.json`: `metrics` on the validation rows, steps, losses, seconds. The model is in
-        `folder/model`. One of several runs that has `diverged` has that message and no model.
+        The content of `folder/results.json`: `metrics` on the validation rows, steps, losses, seconds; and the model
+        as it is in `folder/model`, None if it was not trained here or is sharded. One of several runs that has
+        `diverged` has that message and no model.
 
     Raises:
         Diverged: the only run has diverged.
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
-    processes = PartialState()
+    processes, model = PartialState(), None
     if not is_finished(folder):
-        trainer = build_trainer(job, run.arguments(job.arguments, str(folder)))
+        trainer = trainer or build_trainer(job, run)
+        trainer.args.output_dir = str(folder)
         try:
             ended = trainer.run(find_checkpoint(folder))
             if ended and processes.is_main_process and trainer.state.global_step < trainer.state.max_steps:
@@ -93,6 +112,8 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
                 (folder / ERRORS).write_text(json_line(trainer.compute_metrics.errors), encoding="utf-8", newline="\n")
             trainer.save_model(str(folder / MODEL))
             results = _results(run, trainer, metrics)
+            if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+                model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()
         if processes.is_main_process:
             (folder / MODEL / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle; results.json has it as text
             write_json(folder / RESULTS, results)
@@ -100,19 +121,26 @@ def train_run(job: Job, run: Run, folder: Path) -> dict:
         for checkpoint in folder.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):  # also those left when a run is killed here
             shutil.rmtree(checkpoint)
     processes.wait_for_everyone()
-    return json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    return json.loads((folder / RESULTS).read_text(encoding="utf-8")), model
 
 
-def build_trainer(job: Job, arguments: FinetuningArguments, dry_run: bool = False) -> FinetuningTrainer:
-    """The trainer of a run with these arguments."""
-    settings, _, task, tokenizer, data, _, stop = job
+def build_trainer(job: Job, run: Run, dry_run: bool = False) -> FinetuningTrainer:
+    """The trainer of a run, with everything that it needs: unusable arguments fail here, and nothing is written."""
+    with explain_unusable(), tempfile.TemporaryDirectory() as folder:  # transformers creates it
+        trainer = _trainer(job, run.arguments(job.arguments, folder), dry_run)
+        trainer.check_setup()
+    return trainer
+
+
+def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> FinetuningTrainer:
+    settings, task, data = job.settings, job.task, job.data
     arguments.restore_callback_states_from_checkpoint = True  # the remaining patience
     set_seed(arguments.seed)
     model = new_model(task, settings.model)
     if settings.layers is not None:
         keep_layers(model, settings.layers, settings.model)
     soft_labels = SoftLabels.of(task, settings) if settings.teacher else None
-    collate = task.collator(tokenizer)
+    collate = task.collator(job.tokenizer)
     validation = data.splits.get("validation")
     return FinetuningTrainer(
         model=model,
@@ -120,11 +148,11 @@ def build_trainer(job: Job, arguments: FinetuningArguments, dry_run: bool = Fals
         data_collator=soft_labels.collator(collate) if soft_labels else collate,
         train_dataset=data.train_features,
         eval_dataset=data.validation_features,
-        processing_class=tokenizer,
+        processing_class=job.tokenizer,
         compute_metrics=validation and metrics_function(task, data.validation_features, validation.rows, model.config),
         compute_loss_func=WeightedLoss(data.train_features, task.classes) if settings.class_weights else None,
         callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
-        stop=stop,
+        stop=job.stop,
         dry_run=dry_run,
         freeze_encoder=settings.freeze == "encoder",
         occurring_rows=True,

@@ -9,14 +9,16 @@ _NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
 
 
 class History:
-    """Writes log.jsonl into the folder of a run; None writes nothing."""
+    """Writes log.jsonl into the folder of a run, from `restart` on, if it `writes` at all."""
 
-    def __init__(self, folder: str | Path | None):
-        self.path = folder and Path(folder) / HISTORY
+    def __init__(self, writes: bool):
+        self._writes = writes
+        self.path: Path | None = None
 
-    def restart(self, log_history: Sequence[Mapping]) -> None:
+    def restart(self, folder: str, log_history: Sequence[Mapping]) -> None:
         """Writes all events so far; a resumed run repeats none that its checkpoint does not know."""
-        if self.path:
+        if self._writes:
+            self.path = Path(folder) / HISTORY
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text("".join(map(history_line, log_history)), encoding="utf-8", newline="\n")
 

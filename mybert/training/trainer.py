@@ -76,8 +76,7 @@ class RunTrainer(CheckpointTrainer):
         float16 = self.accelerator.scaler is not None
         self.metrics = TrainingMetrics(self.loss_parts, self.args.device, self.accelerator.gather)
         self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.describe_step, self.remedy)
-        writes = self.is_world_process_zero() and not dry_run
-        self.history = History(self.args.output_dir if writes else None)
+        self.history = History(writes=self.is_world_process_zero() and not dry_run)
         self.dry_run, self.peak_flops = dry_run, peak_flops
         self._measured_peak: float | None = None
         if dry_run:
@@ -165,7 +164,7 @@ class RunTrainer(CheckpointTrainer):
         self._load_from_checkpoint(str(best))
         self.state = state
         self.metrics.load_state_dict(_saved_metrics(checkpoint))
-        self.history.restart(state.log_history)
+        self.history.restart(self.args.output_dir, state.log_history)
 
     def get_train_dataloader(self) -> DataLoader:
         return ignore_signals_in_workers(super().get_train_dataloader())
@@ -329,7 +328,7 @@ class _StartOfTraining(TrainerCallback):
         if best.is_dir():
             state.best_model_checkpoint = str(best)
         state.compute_steps(args, state.max_steps)  # Trainer would keep those of the checkpoint
-        self.history.restart(state.log_history)
+        self.history.restart(args.output_dir, state.log_history)
         self.metrics.start()
 
     def on_step_end(self, args, state, control, **kwargs):

@@ -13,6 +13,7 @@ from modeling_mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenc
 from mybert.common.manifest import fingerprint, read_manifest
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import load_data
+from mybert.finetuning.recipes import planned_runs
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, store_logits
 from mybert.finetuning.task_checkpoint import new_task
@@ -88,9 +89,10 @@ def trainer_of(folder, batch: int = 8, **settings):
     )
     task, tokenizer = new_task(settings)
     task, data = load_data(settings, task, tokenizer, verbose=False)
-    return build_trainer(
-        Job(settings, arguments, task, tokenizer, data, task.main_metric, StopOnSignal("t")), arguments
-    )
+    job = Job(settings, arguments, task, tokenizer, data, task.main_metric, StopOnSignal("t"))
+    trainer = build_trainer(job, *planned_runs(settings, arguments))
+    trainer.args.output_dir = settings.output
+    return trainer
 
 
 def loss_of(trainer, rows: list[int]) -> tuple[Tensor, dict]:

@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mybert.finetuning import report, training
+from mybert import cli
+from mybert.finetuning import report, task_checkpoint, training
 from mybert.finetuning.evaluation.evaluate import print_if_nothing_learned
 from mybert.finetuning.trainer import FinetuningTrainer
 from mybert.training import checkpoint_trainer, metrics
@@ -350,3 +351,15 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(
     assert statuses == [143, 143] and text.count("stopped and saved after step 8 of 15") == 1, text
     assert start("out", "--resume")[0] == [0, 0]
     assert same_weights(tmp_path / "whole", tmp_path / "out")
+
+
+@pytest.mark.parametrize("more", [(), ("--calibrate",), ("--load-best-model-at-end", "false", "--bf16", "true")])
+def test_a_run_builds_its_model_once_and_scores_it_as_it_is_saved(finetune, words, tmp_path, monkeypatch, more):
+    built, load = [], task_checkpoint._load_model
+    monkeypatch.setattr(task_checkpoint, "_load_model", lambda *args, **kw: built.append(0) or load(*args, **kw))
+    assert finetune(*words, "--num-train-epochs", 2, *more) == 0
+    assert len(built) == 1
+    saved = ("--model", tmp_path / "out", "--data", words[4], "--output", tmp_path / "scores", "--bootstrap", 0)
+    assert cli.main(["evaluate", *map(str, saved)]) == 0
+    found, expected = results(tmp_path / "out")["validation"]["metrics"], results(tmp_path / "scores")["metrics"]
+    assert found == pytest.approx(expected, rel=1e-4)
