@@ -78,7 +78,6 @@ class DistillationTrainer(MyBertTrainer):
         A loss is summed over the tokens that it averages: the labelled ones, or all. The teacher has sums if the
         losses need its predictions; it reads the same masked tokens.
         """
-        inputs = self._prepare_inputs(inputs)
         counts = {"soft": (inputs["labels"] != IGNORED).sum()}
         tokens = inputs["attention_mask"].sum() if "attention_mask" in inputs else inputs["input_ids"].numel()
         inputs = self._inputs(inputs)

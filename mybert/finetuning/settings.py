@@ -403,7 +403,6 @@ class FinetuningOptions(TrainingOptions):
         "greater_is_better": "the best checkpoint is chosen by --metric",
         "bf16_full_eval": "it would round the weights that are kept; --bf16 evaluates in bfloat16, too",
         "fp16_full_eval": "it would round the weights that are kept",
-        "push_to_hub": "`mybert push` uploads the finished model, verified",
         "dataloader_drop_last": "every row is trained on and scored",
         "prediction_loss_only": "checkpoints are chosen by scores",
         "batch_eval_metrics": "scores are computed over all rows at once",

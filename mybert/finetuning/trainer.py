@@ -1,5 +1,6 @@
 """transformers' Trainer for fine-tuning: frozen encoder, class weights, evaluation in row order."""
 
+import inspect
 import math
 from collections.abc import Callable
 
@@ -40,6 +41,11 @@ class FinetuningTrainer(RunTrainer):
         self._soft_items: Tensor | int = 0
         self._evaluated: tuple[int, dict[str, float]] | None = None  # step and metrics of the last evaluation
         super().__init__(*args, **kwargs)
+        self.args.remove_unused_columns = False  # Trainer would remove the teacher's logits
+        read = {*inspect.signature(self.model.forward).parameters, TEACHER_LOGITS}
+        for name in ("train_dataset", "eval_dataset"):
+            if isinstance(rows := getattr(self, name), Dataset):
+                setattr(self, name, rows.select_columns([column for column in rows.column_names if column in read]))
         self._frozen = (self.model.base_model.embeddings, self.model.base_model.encoder) if freeze_encoder else ()
         for part in self._frozen:
             part.requires_grad_(False)
@@ -80,17 +86,11 @@ class FinetuningTrainer(RunTrainer):
             self._soft_items = at_least_one(self.over_processes(items.to(self.args.device)))
         return batches, num_items_in_batch
 
-    def _set_signature_columns_if_needed(self) -> None:
-        super()._set_signature_columns_if_needed()
-        if self._soft_labels is not None and TEACHER_LOGITS not in self._signature_columns:
-            self._signature_columns.append(TEACHER_LOGITS)
-
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor | int | None:
-        return super()._get_num_items_in_batch([_classes(batch) for batch in batch_samples], device)
-
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         metrics = super().evaluate(*args, **kwargs)
         self._evaluated = self.state.global_step, metrics
+        if self.is_in_train and self.args.metric_for_best_model is not None:
+            self._mark_best(metrics)
         return metrics
 
     def final_metrics(self) -> dict[str, float]:
@@ -100,25 +100,18 @@ class FinetuningTrainer(RunTrainer):
             self.evaluate()
         return self._evaluated[1]
 
-    def _determine_best_metric(self, metrics: dict[str, float], trial=None) -> bool:
-        best = super()._determine_best_metric(metrics, trial) or self._is_better_tie(metrics)
-        if best and self.args.load_best_model_at_end:
-            self.control.should_save = True  # --save-steps may pass over the best evaluation
-        return best
-
-    def _is_better_tie(self, metrics: dict[str, float]) -> bool:
-        """Makes an evaluation the best one if it has the best metric again, with a lower loss.
+    def _mark_best(self, metrics: dict[str, float]) -> None:
+        """Saves the best evaluation, which --save-steps may pass over; of equal scores that of the lowest loss is it.
 
         Few validation rows give the same score at many steps; Trainer would keep the first of them.
         """
-        state, name = self.state, self.args.metric_for_best_model
-        if name is None or metrics.get(name) != state.best_metric or state.best_global_step is None:
-            return False
+        state, value = self.state, metrics[self.args.metric_for_best_model]
+        sign = 1 if self.args.greater_is_better else -1
+        is_best = sign * value > (-math.inf if state.best_metric is None else sign * state.best_metric)
         losses = {entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry}
-        if not metrics.get("eval_loss", math.inf) < losses.get(state.best_global_step, -math.inf):
-            return False
-        state.best_global_step = state.global_step
-        return True
+        if value == state.best_metric and metrics["eval_loss"] < losses.get(state.best_global_step, -math.inf):
+            state.best_global_step, is_best = state.global_step, True
+        self.control.should_save |= is_best and self.args.load_best_model_at_end
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler:
         sampler = super()._get_train_sampler(train_dataset)
@@ -128,14 +121,6 @@ class FinetuningTrainer(RunTrainer):
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # predictions are matched to rows, also with group_by_length
-
-
-def _classes(batch: dict) -> dict:
-    """A batch as Trainer counts its items: those of `labels`, without -100, which is a number in regression."""
-    if "start_positions" in batch:
-        return {"labels": batch["start_positions"]}
-    is_number = "labels" in batch and batch["labels"].is_floating_point()
-    return {"labels": torch.zeros_like(batch["labels"])} if is_number else batch
 
 
 class EpochLengthSampler(LengthGroupedSampler):

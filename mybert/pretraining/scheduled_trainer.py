@@ -152,7 +152,7 @@ class ScheduledTrainer(MyBertTrainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
         """transformers' schedule; with a clock, as a function of the share of the time."""
-        if self.clock is None or self.lr_scheduler is not None:
+        if self.clock is None:
             return super().create_scheduler(num_training_steps, optimizer)
         optimizer = self.optimizer if optimizer is None else optimizer
         steps = _VIRTUAL_STEPS
@@ -165,7 +165,6 @@ class ScheduledTrainer(MyBertTrainer):
             scheduler_specific_kwargs=self.scheduler_arguments(steps),
         )
         self.lr_scheduler = LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.clock.share(step) * steps))
-        self._created_lr_scheduler = True
         return self.lr_scheduler
 
     def scheduler_arguments(self, steps: int) -> dict:

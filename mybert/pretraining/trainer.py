@@ -96,11 +96,17 @@ class MyBertTrainer(RunTrainer):
     def corpus_tokens(self) -> int:
         return sum(int(lengths.sum()) for lengths in self._lengths)
 
+    @property
+    def batch_size(self) -> int:
+        """Sequences per device and forward pass, which --auto-find-batch-size may have reduced."""
+        in_all = self.args.gradient_accumulation_steps * self.args.world_size
+        return self.get_total_train_batch_size(self.args) // in_all
+
     @cached_property
     def phases(self) -> list[Phase]:
         loader = self.get_train_dataloader()
         *_, steps = self.set_initial_training_values(self.args, loader)
-        in_batch = [self._train_batch_size] * 2
+        in_batch = [self.batch_size] * 2
         if self._max_tokens is not None:
             sampler = innermost_sampler(loader)
             in_batch = [len(budget.lengths) / budget.batches for budget in (sampler.first, sampler.second) if budget]
@@ -137,7 +143,7 @@ class MyBertTrainer(RunTrainer):
     # Examples
 
     def _get_train_sampler(self, train_dataset=None) -> EpochSampler:
-        multiple = 1 if self.args.dataloader_drop_last else self.args.world_size * self._train_batch_size
+        multiple = 1 if self.args.dataloader_drop_last else self.args.world_size * self.batch_size
         second_length = len(self.train_dataset) - self._first_length
         return EpochSampler(
             self._first_length, self.order_seed, second_length, multiple if self.args.world_size > 1 else 1
@@ -152,7 +158,7 @@ class MyBertTrainer(RunTrainer):
             batches = steps * self.args.gradient_accumulation_steps * self.args.world_size
             sampler = innermost_sampler(loader)
             if self._max_tokens is None:
-                sampler.switch = epochs * self._first_length + batches * self._train_batch_size
+                sampler.switch = epochs * self._first_length + batches * self.batch_size
             else:
                 sampler.switch = epochs * len(sampler) + batches
         return loader
@@ -282,7 +288,6 @@ class MyBertTrainer(RunTrainer):
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
         """No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics."""
-        inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_logits=True)
         sums = self.sums_of(inputs, outputs)
@@ -320,7 +325,7 @@ class MyBertTrainer(RunTrainer):
         """Writes samples.jsonl. All processes ask the model, since its weights may be sharded."""
         if self.processing_class is None or (self.history.path is None and self.args.world_size == 1):
             return
-        sample = self._samples.ask(self._wrap_model(self.model, training=False), self.args.device)
+        sample = self._samples.ask(self.model, self.args.device)
         if self.history.path is not None:
             place = {"step": self.state.global_step, "tokens": self.state.num_input_tokens_seen}
             write_sample(self.args.output_dir, place | {"seconds": round(self.metrics.seconds, 3)} | sample)

@@ -40,7 +40,7 @@ class CheckpointTrainer(Trainer):
     def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
         """Saves into a temporary folder and renames it when all processes have finished."""
         self.before_save()
-        run = Path(super()._get_output_dir(trial))
+        run = Path(self.args.output_dir)
         stage, name = run / PARTIAL, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         try:
             with report_full_disk(run / name, self.checkpoint_bytes(), "free some space and repeat with --resume"):
@@ -52,8 +52,6 @@ class CheckpointTrainer(Trainer):
                 shutil.rmtree(stage, ignore_errors=True)
         if self.args.should_save:
             drop_old(run, self.args.save_total_limit, self.state.best_model_checkpoint)
-        if self.args.push_to_hub:
-            super()._push_from_checkpoint(str(run / name))
         self.accelerator.wait_for_everyone()
 
     def _save_to_stage(self, model: nn.Module, trial, run: Path, folder: Path) -> None:
@@ -76,9 +74,6 @@ class CheckpointTrainer(Trainer):
                 self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
             seal(folder)
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Does nothing in the temporary folder; `_save_checkpoint` uploads the renamed one."""
-
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Seeds a process without a saved state differently from every other process and step."""
         name = "rng_state.pth" if self.args.world_size == 1 else f"rng_state_{self.args.process_index}.pth"
@@ -87,9 +82,3 @@ class CheckpointTrainer(Trainer):
         else:
             place = self.state.global_step * self.args.world_size + self.args.process_index
             set_seed((self.args.seed + place) % 2**32)
-
-    def _issue_warnings_after_load(self, load_result) -> None:
-        """Does not warn of tied weights, which a checkpoint holds once."""
-        tied = self.model.all_tied_weights_keys
-        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
-        super()._issue_warnings_after_load(load_result)

@@ -24,6 +24,7 @@ class TrainingOptions:
         "neftune_noise_alpha": "its noise assumes padded batches",
         "use_liger_kernel": "it does not support MyBERT",
         "label_names": "the model's heads define them",
+        "push_to_hub": "`mybert push` uploads the finished model, verified",
     }
 
     max_steps: int = setting(-1, "Number of optimizer steps; -1: train for --num-train-epochs.")

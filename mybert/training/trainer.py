@@ -1,10 +1,11 @@
 """The Trainer base class of pretraining and fine-tuning: sealed checkpoints, exact resume, stopping, logs."""
 
 import contextlib
+import itertools
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -68,6 +69,8 @@ class RunTrainer(CheckpointTrainer):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        if tied := getattr(self.model, "all_tied_weights_keys", None):
+            self.model._keys_to_ignore_on_save = list(tied)  # Trainer would warn that a checkpoint holds them once
         if getattr(getattr(self.model, "config", None), "int8_outliers", None) is not None:
             raise UserError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
         if self.args.process_index > 0:  # otherwise dropout has the same pattern in every process
@@ -185,15 +188,16 @@ class RunTrainer(CheckpointTrainer):
         return self.args.world_size if self.args.average_tokens_across_devices else 1
 
     def over_processes(self, count: Tensor) -> Tensor:
-        """The sum of the counts () of all processes, if Trainer counts over them."""
-        if self.loss_scale == 1:
-            return count
-        return self.accelerator.gather(count.to(self.args.device).reshape(1)).sum()
+        """The sum of the counts () of all processes, on the device; of this one if each has a loss of its own."""
+        count = count.to(self.args.device)
+        return count if self.loss_scale == 1 else self.accelerator.gather(count.reshape(1)).sum()
 
-    def get_batch_samples(self, *args, **kwargs):
-        batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device) -> tuple[list, Tensor | None]:
+        """The batches of one optimizer step, and the number of their labels if the loss is divided by it."""
+        batches = list(itertools.islice(epoch_iterator, num_batches))
         self.metrics.start_step(batches)
-        return batches, num_items_in_batch
+        counted = batches and (self.model_accepts_loss_kwargs or self.compute_loss_func is not None)
+        return batches, self.over_processes(sum(map(label_count, batches))) if counted else None
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Returns the loss for Trainer's own sum, in which one that is not finite would stay for ever."""
@@ -311,6 +315,12 @@ class RunTrainer(CheckpointTrainer):
 
     def after_evaluation(self) -> None:
         """Called after each evaluation of a step by all processes; its time does not count as training."""
+
+
+def label_count(batch: Mapping[str, Tensor]) -> Tensor:
+    """The number of labels of a batch; -100 stands for none, in regression it is a number."""
+    labels = batch["start_positions"] if "start_positions" in batch else batch["labels"]
+    return torch.tensor(labels.numel()) if labels.is_floating_point() else (labels != -100).sum()
 
 
 class _StartOfTraining(TrainerCallback):
