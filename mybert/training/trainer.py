@@ -196,8 +196,8 @@ class RunTrainer(CheckpointTrainer):
         """The batches of one optimizer step, and the number of their labels if the loss is divided by it."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         self.metrics.start_step(batches)
-        counted = batches and (self.model_accepts_loss_kwargs or self.compute_loss_func is not None)
-        return batches, self.over_processes(sum(map(label_count, batches))) if counted else None
+        divides = batches and (self.model_accepts_loss_kwargs or self.compute_loss_func is not None)
+        return batches, self.over_processes(sum(map(label_count, batches))) if divides else None
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Returns the loss for Trainer's own sum, in which one that is not finite would stay for ever."""
