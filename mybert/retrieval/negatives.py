@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from sentence_transformers import SentenceTransformer
 
+from mybert.common.error_messages import short
+from mybert.common.errors import UserError
 from mybert.finetuning.data.similar_rows import plain_text
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import Words, best_rows
@@ -45,6 +47,11 @@ def add_negatives(
         random_texts = (draw.choice(texts) for _ in range(10 * count))
         chosen = dict.fromkeys([*pair.negatives, *hard, *(t for t in random_texts if not _is_part(t, own))])
         filled = list(chosen)[:count]
+        if not filled:
+            raise UserError(
+                f"query {short(pair.query, 60)}: all other passages are nearly the one that answers it, so none can "
+                "be a negative; give other passages, or --hard-negatives 0"
+            )
         found.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
     return Pairs(found, pairs.scored, pairs.grades, pairs.left_out)
 

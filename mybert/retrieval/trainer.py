@@ -24,6 +24,7 @@ from sentence_transformers.sentence_transformer.training_args import (
 )
 from torch import nn
 
+from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.retrieval.pairs import Pairs
 from mybert.training.trainer import RunTrainer
@@ -101,6 +102,8 @@ def reranking_data(pairs: Pairs) -> Dataset:
     highest = max((label for *_, label in rows), default=1.0)
     rows = [(query, passage, label / highest) for query, passage, label in rows]
     rows += dict.fromkeys((pair.query, negative, 0.0) for pair in pairs.pairs for negative in pair.negatives)
+    if not pairs.scored and all(label > 0 for *_, label in rows):
+        raise UserError("no row has a passage that does not answer its query; give negatives, or more hard negatives")
     top = max((pair.score for pair in pairs.scored), default=1.0)
     rows += [(pair.query, pair.passage, min(max(pair.score / top, 0.0), 1.0)) for pair in pairs.scored]
     return Dataset.from_dict(dict(zip(("query", "passage", "label"), map(list, zip(*rows, strict=True)), strict=True)))

@@ -89,3 +89,8 @@ def test_negatives_are_hard_and_no_answers():
     whole = Pairs([Pair("red car", f"The story. {passages[0]}. And it ended well")])
     (found,) = add_negatives(whole, passages, 1, 1, None).pairs
     assert found.negatives == (passages[1],)  # the first one is a part of the positive
+
+
+def test_equal_passages_cannot_be_negatives():
+    with pytest.raises(UserError, match="none can be a negative; give other passages, or --hard-negatives 0"):
+        add_negatives(Pairs([Pair("red car", "a red car")]), ["A red car!"], 1, 1, None)

@@ -162,6 +162,11 @@ def test_held_out_queries_choose_the_reranker(finetune, rows, tmp_path):
     assert results["held_out"]["metrics"].keys() >= {"ndcg@10", "mrr@10", "map"}
 
 
+def test_a_reranker_needs_negatives(finetune, rows):
+    printed = finetune("reranking", "--train", rows, "--hard-negatives", "0", expected=2)
+    assert "no row has a passage that does not answer its query" in printed
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
