@@ -20,6 +20,8 @@ from mybert.finetuning.data.stream_input import RowColumns
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.settings import PredictSettings
 from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint
+from mybert.retrieval.index import Index
+from mybert.retrieval.settings import is_index
 from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
 
 Marked = list[tuple[str, Any]]
@@ -27,6 +29,7 @@ Marked = list[tuple[str, Any]]
 
 _EXAMPLES, _CHARACTERS = 5, 2000
 _TOP = 8  # words for a mask
+_FOUND, _MARKED = 5, 0.6  # passages of a search, colour of their words
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
 _COLOURS = "violet raises it, red lowers it"
 
@@ -73,13 +76,32 @@ class Head:
 
 
 def heads_of(name: str, device: str = "auto") -> list[Head]:
-    """The tabs of a checkpoint: of its task, or of the heads of a pretrained model and of its encoder."""
+    """The tabs of an index, or a checkpoint: of its task, or of the heads of a pretrained model and of its encoder."""
+    if is_index(name):
+        return [_index(Index(name, device=device))]
     predictor = make_predictor(PredictSettings(model=name, inputs=["-"], device=device))
     if not isinstance(predictor, SimilarityPredictor):
         return [_TASKS[predictor.task.name](predictor, recorded_examples(name, predictor))]
     checkpoint = load_checkpoint(name)
     checkpoint.model.to(choose_device(device, checkpoint.model))
     return [*_pretrained(checkpoint, recorded_samples(name)), _similarity(predictor), _search(predictor)]
+
+
+def _index(index: Index) -> Head:
+    """A search in an index."""
+
+    def answer(query: str) -> Answer:
+        marked: Marked = []
+        hits = index.search(query, _FOUND)
+        for number, hit in enumerate(hits, 1):
+            spans = [(start, end, _MARKED) for start, end in hit.highlights]
+            marked += [*([("\n", None)] if marked else []), (f"{number}. {hit.title or hit.id}: ", None)]
+            marked += parts(hit.text, spans)
+        rows = [(round(hit.score, 4), hit.id, f"{hit.start}-{hit.end}", hit.text[:_CHARACTERS]) for hit in hits]
+        return Answer(marked=marked or [("nothing found", None)], rows=rows)
+
+    columns = ("score", "document", "characters", "passage")
+    return Head("Search", {"Query": 1}, answer, marked="Passages, with the words of the query", columns=columns)
 
 
 # Pretrained models

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from mybert.common.errors import UserError
-from mybert.common.settings import MODEL, as_list, check, setting
+from mybert.common.settings import as_list, check, setting
+from mybert.retrieval.settings import CHECKPOINT_OR_INDEX
 
 
 @dataclass
@@ -13,8 +14,9 @@ class DemoSettings:
     models: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="Folders or Hub names of checkpoints with any head. Models with the same head are shown side by side.",
-        reads=MODEL,
+        help="Folders or Hub names of checkpoints with any head, or indexes of `mybert index`. Models with the same "
+        "head are shown side by side.",
+        reads=CHECKPOINT_OR_INDEX,
     )
     port: int = setting(7860, "Port of the page; 0 takes a free one.")
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")

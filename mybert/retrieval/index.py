@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ class Index:
         self.folder, self._options = Path(folder), options
         self._read()
         recorded = self.manifest["inputs"]["model"]
-        self.model = model or recorded["path"]
+        self.model = os.fspath(model or recorded["path"])
         self._model_identity = recorded
         self._is_checked = False
         self._encoder: Encoder | None = None
@@ -145,6 +146,13 @@ class Index:
             self._check_model()
             self._encoder = Encoder(self.model, **self._options)
         return self._encoder
+
+    def reranker(self, name: str) -> Reranker:
+        """A cross-encoder; loaded when it is first needed."""
+        if name not in self._rerankers:
+            options = {key: value for key, value in self._options.items() if key in ("device", "dtype")}
+            self._rerankers[name] = Reranker(name, **options)
+        return self._rerankers[name]
 
     def search(
         self,
@@ -356,10 +364,7 @@ class Index:
         return Hit(document["id"], document["title"], **place, score=score, highlights=[], columns=columns)
 
     def _reranked(self, query: str, hits: list[Hit], texts: list[str], name: str) -> list[Hit]:
-        if name not in self._rerankers:
-            options = {key: value for key, value in self._options.items() if key in ("device", "dtype")}
-            self._rerankers[name] = Reranker(name, **options)
-        scores = self._rerankers[name].scores(query, texts)
+        scores = self.reranker(name).scores(query, texts)
         order, best = np.argsort(-scores, kind="stable"), {}
         for place in order.tolist():
             hits[place].score = float(scores[place])

@@ -1,9 +1,12 @@
-"""Settings of `mybert index`."""
+"""Settings of `mybert index`, and the check of names that may be an index."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+from mybert.common.checkpoint_folder import check_checkpoint
 from mybert.common.errors import UserError
+from mybert.common.manifest import read_manifest
 from mybert.common.settings import (
     FOLDER,
     MODEL,
@@ -19,6 +22,19 @@ from mybert.common.settings import (
 )
 
 PRECISIONS = ("float32", "int8", "binary")
+CHECKPOINT_OR_INDEX = "mybert.retrieval.settings:check_checkpoint_or_index"
+"""The function that checks the name of an input; see `setting`."""
+
+
+def is_index(name: str) -> bool:
+    """Whether a folder was written by `mybert index`."""
+    return Path(name).is_dir() and read_manifest(name).get("stage") == "index"
+
+
+def check_checkpoint_or_index(name: str) -> None:
+    """Raises a UserError if `name` is neither an index nor a checkpoint."""
+    if not is_index(name):
+        check_checkpoint(name)
 
 
 @dataclass

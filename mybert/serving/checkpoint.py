@@ -15,6 +15,8 @@ from mybert.explanation.similarity import is_encoder
 from mybert.finetuning.evaluation.inference import logits_of_rows
 from mybert.finetuning.evaluation.predictor import Part, Predictor
 from mybert.finetuning.settings import PredictSettings
+from mybert.retrieval.index import Index
+from mybert.retrieval.settings import is_index
 from mybert.serving.settings import ServeSettings
 
 MAX_COLUMNS, MAX_COLUMN_SETS = 256, 64  # of a row; of all rows of a request
@@ -25,7 +27,7 @@ _LONGEST_WORD = 100  # characters, and at most tokens, of a word; a longer one i
 
 
 class ServedCheckpoint:
-    """A checkpoint with the head of a task, or an encoder.
+    """A checkpoint with the head of a task, an encoder, or an index with its encoder.
 
     Attributes:
         name: the Hub name, or the last part of the folder.
@@ -34,6 +36,7 @@ class ServedCheckpoint:
             second argument after each batch.
         predictor: the predictor of a task head; None for encoders.
         embedder: the embedder of an encoder; None for task heads.
+        index: the index that is searched; None for a checkpoint.
     """
 
     def __init__(self, settings: ServeSettings):
@@ -44,7 +47,10 @@ class ServedCheckpoint:
         self.task: str | None = None
         names = ("device", "dtype", "max_length", "max_tokens_per_batch")
         self._chosen = {name: getattr(settings, name) for name in names}
-        if is_encoder(settings.model):
+        self.index: Index | None = None
+        if is_index(settings.model):
+            self._load_index()
+        elif is_encoder(settings.model):
             self._load_encoder()
         else:
             self._load_task()
@@ -58,6 +64,16 @@ class ServedCheckpoint:
         other = copy.copy(self)
         other.predictor = self.predictor and self.predictor.beside()
         return other
+
+    def _load_index(self) -> None:
+        options = {name: self._chosen[name] for name in ("device", "dtype", "max_tokens_per_batch")}
+        self.index = index = Index(self.settings.model, **options)
+        self.embedder = index.encoder.embedder
+        if self.settings.reranker:
+            index.reranker(self.settings.reranker)
+        self.max_length = self.embedder.max_length
+        self.max_tokens_per_batch = self._tokens_per_batch(self.embedder.model)
+        self.compute = lambda queries, progress: _search(index, queries, progress)
 
     def _load_task(self) -> None:
         settings = self.settings
@@ -137,3 +153,15 @@ def _texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _texts_in(item)
+
+
+def _search(index: Index, queries: list[tuple], progress: Callable[[int], object]) -> list[list[dict] | UserError]:
+    """What an index finds for the arguments of each search; a search that cannot be answered has its error."""
+    found: list[list[dict] | UserError] = []
+    for query in queries:
+        try:
+            found.append([hit.record() for hit in index.search(*query)])
+        except UserError as error:
+            found.append(error)
+        progress(1)
+    return found

@@ -38,10 +38,12 @@ ALLOWED = {
     "mybert.demo": {
         *_SHARED,
         *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
+        "mybert.retrieval",
     },
     "mybert.serving": {
         *_SHARED,
         *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
+        "mybert.retrieval",
     },
     "mybert.workflows": {
         *_SHARED,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertForPreTraining
 
-from mybert import Predictor, UserError
+from mybert import Index, Predictor, UserError, build_index
 from mybert.demo.files import answer_file, read_texts
 from mybert.demo.heads import heads_of, of_all_windows, parts
 from tokenization import MyBertTokenizer
@@ -193,3 +193,16 @@ def test_two_texts_of_a_quarter_of_a_megabyte_are_answered(models):
 
 def test_parts_are_the_whole_text():
     assert parts("ab cd", [(0, 2, 1), (1, 3, 2), (3, 5, 3)]) == [("ab", 1), (" ", None), ("cd", 3)]
+
+
+def test_an_index_is_searched_and_the_words_of_the_query_are_marked(models, tmp_path):
+    (tmp_path / "films.jsonl").write_text(
+        '{"id": "a", "text": "The great songs of Ann."}\n{"id": "b", "title": "Rome", "text": "A dull film."}\n'
+    )
+    index = build_index(models("encoder"), tmp_path / "films.jsonl", output=tmp_path / "index", language="en")
+    (found,) = heads_of(str(index.path), "cpu")
+    answer = found.answer("a song")
+    hits = Index(index.path, device="cpu").search("a song")
+    assert [(row[0], row[1]) for row in answer.rows] == [(round(hit.score, 4), hit.id) for hit in hits]
+    assert [part for part, value in answer.marked if value] == ["songs"]
+    assert hits[0].text in "".join(part for part, _ in answer.marked)

@@ -1,0 +1,75 @@
+"""`mybert serve INDEX`: `/search` against `Index.search`."""
+
+import json
+
+import pytest
+
+import mybert
+from mybert import Index
+from mybert.common.errors import UserError
+from mybert.serving.settings import ServeSettings
+
+DOCUMENTS = [
+    {"id": f"d{number}", "title": animal, "text": f"{animal} {verb}", "lang": "en" if number % 2 else "de"}
+    for number, (animal, verb) in enumerate((a, v) for a in ("cats", "dogs", "birds") for v in ("sleep", "run"))
+]
+
+
+@pytest.fixture(scope="module")
+def index(models, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "documents.jsonl").write_text("".join(json.dumps(one) + "\n" for one in DOCUMENTS))
+    mybert.build_index(models("encoder"), folder / "documents.jsonl", output=folder / "index", language="en")
+    return folder / "index"
+
+
+@pytest.fixture
+def service(serve, index, models):
+    return serve(str(index), reranker=str(models("regression")))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": "sleeping cat"},
+        {"query": "dogs", "top_k": 2, "mode": "words", "rerank": False},
+        {"query": "dogs", "mode": "dense", "rerank": False, "where": {"lang": "de"}},
+    ],
+)
+def test_answers_are_those_of_the_index(service, index, models, body):
+    reranker = None if body.get("rerank") is False else str(models("regression"))
+    arguments = {name: value for name, value in body.items() if name != "rerank"}
+    expected = [hit.record() for hit in Index(index, device="cpu").search(**arguments, reranker=reranker)]
+    answer = service.post("/search", body)
+    assert answer.status_code == 200
+    assert answer.json()["results"] == json.loads(json.dumps(expected))
+    assert {"id", "title", "text", "start", "end", "score", "highlights", "lang"} <= {*answer.json()["results"][0]}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "query: expected a text, found nothing"),
+        ({"query": " "}, "query: expected some words"),
+        ({"query": "a", "top_k": 0}, "top_k: expected 1 to 1000, found 0"),
+        ({"query": "a", "mode": "bm25"}, "mode: expected hybrid or dense or words, found 'bm25'"),
+        ({"query": "a", "where": {"language": "de"}}, "no document has the column 'language'"),
+    ],
+)
+def test_mistakes_are_refused(service, body, message):
+    answer = service.post("/search", body)
+    assert answer.status_code == 422 and answer.json()["error"].startswith(message)
+
+
+def test_documents_that_are_added_are_found_at_once(service, index):
+    Index(index).add([{"id": "new", "text": "zebras jump"}])
+    assert service.post("/search", {"query": "zebras", "rerank": False}).json()["results"][0]["id"] == "new"
+    info = service.client.get("/info").json()
+    assert info["routes"] == ["/", "/search"] and info["index"]["documents"] == len(DOCUMENTS) + 1
+
+
+def test_settings_without_effect_are_refused(index, models):
+    with pytest.raises(UserError, match="--pooling has no effect on an index"):
+        ServeSettings(str(index), pooling="mean")
+    with pytest.raises(UserError, match="--reranker has no effect on a checkpoint"):
+        ServeSettings(str(models("encoder")), reranker="x")
