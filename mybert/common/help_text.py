@@ -53,5 +53,5 @@ def help_of(field: dataclasses.Field) -> str:
     if field.default_factory is not dataclasses.MISSING:
         default = " ".join(map(str, field.default_factory()))
     if default in (None, "", dataclasses.MISSING) or "(default:" in help:
-        return help
+        return help.replace("%", "%%")  # for argparse
     return f"{help} (default: {default})".replace("%", "%%")
