@@ -178,4 +178,4 @@ class SearchSettings:
 
     @property
     def is_index(self) -> bool:
-        return Path(self.vectors).is_dir()
+        return Path(self.vectors).is_dir() or (bool(self.vectors) and not Path(self.vectors).suffix)
