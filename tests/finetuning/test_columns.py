@@ -213,6 +213,18 @@ def test_a_running_number_is_no_word_in_files_without_tags(tmp_path, text):
         read_split(str(path), task())
 
 
+@pytest.mark.parametrize("name", ["document", "doc_id", "File"])
+def test_sentences_that_are_numbered_in_documents_are_not_joined(tmp_path, name):
+    lines = [f"{name},sentence,word,tag", "a,1,Ann,B-PER", "a,1,ran,O", "b,1,Bo,B-PER", "b,2,sat,O", "c,2,x,O"]
+    (tmp_path / "train.csv").write_text("\n".join(lines))
+    assert read_split(str(tmp_path / "train.csv"), task()).rows["tokens"][:] == [
+        ["Ann", "ran"],
+        ["Bo"],
+        ["sat"],
+        ["x"],
+    ]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_a_table_may_have_a_word_in_each_row(tmp_path, separator, suffix):

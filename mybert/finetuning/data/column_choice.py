@@ -14,6 +14,15 @@ from mybert.common.errors import UserError
 WORDS = ("token", "tokens", "word", "words", "form")  # usual names of the columns
 TAGS = ("tag", "tags", "ner", "ner_tag", "ner_tags", "label", "labels", "entity", "upos", "xpos", "pos", "pos_tags")
 SENTENCES = ("sentence #", "sentence", "sentence_id", "sentence_idx", "sent_id", "sent")
+DOCUMENTS = (
+    "document",
+    "document_id",
+    "doc",
+    "doc_id",
+    "docid",
+    "file",
+    "filename",
+)  # in which sentences are numbered
 CONLL_U = ["id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"]
 CONLL_2012 = [*("document", "part", "number", "word", "pos", "parse", "lemma", "frameset", "sense", "speaker", "ner")]
 _NUMBER = re.compile(r"([0-9]{1,9})([-.][0-9]+)?")  # 1, and CoNLL-U's 1-2 and 1.1
@@ -123,11 +132,8 @@ def group_sentences(file: ColumnFile, counters: Sequence[int]) -> list[list[Line
     """The lines of each sentence: between blank lines, or else by a column that numbers sentences or words."""
     lines, named = file.lines, usual_place(file, SENTENCES)
     if named is not None:
-        numbers, last = [], ""
-        for value in file.column(named):  # some files write it at the first word only
-            last = value or last
-            numbers.append(last)
-        return _grouped(lines, numbers)
+        places = [named] if (document := usual_place(file, DOCUMENTS)) is None else [document, named]
+        return _grouped(lines, [*zip(*(_filled(file.column(place)) for place in places), strict=True)])
     found = _grouped(lines, [line.sentence for line in lines])
     for place in counters if len(found) == 1 else ():
         numbers = [int(re.split("[-.]", value)[0]) for value in file.column(place)]
@@ -137,6 +143,11 @@ def group_sentences(file: ColumnFile, counters: Sequence[int]) -> list[list[Line
         if len(set(numbers)) > 1:
             return _grouped(lines, numbers)
     return found
+
+
+def _filled(values: Sequence[str]) -> list[str]:
+    """The values, and for an empty one the last before: some files write a number at the first word only."""
+    return list(itertools.accumulate(values, lambda last, value: value or last))
 
 
 def _grouped(lines: Sequence[Line], keys: Sequence[object]) -> list[list[Line]]:
