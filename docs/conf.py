@@ -12,7 +12,7 @@ project = "MyBERT"
 copyright = "the MyBERT authors"
 release = version = mybert.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_reference"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "command_reference"]
 exclude_patterns = ["_ext", "contributing"]
 suppress_warnings = ["myst.header"]  # pages may start their sections at any level
 
@@ -27,5 +27,6 @@ autodoc_typehints = "signature"
 html_theme = "furo"
 html_title = "MyBERT"
 html_static_path = ["assets"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_search_summary = False  # summaries are fetched, which browsers refuse for file://

@@ -1,7 +1,8 @@
-"""Sphinx directive `command`: the options of one `mybert` command, read from its argument parser."""
+"""A page for each `mybert` command, and the directive `command`: its options, read from its argument parser."""
 
 import argparse
 import re
+from pathlib import Path
 from unittest import mock
 
 from docutils import nodes
@@ -74,6 +75,21 @@ class CommandDirective(SphinxDirective):
         return [node]
 
 
+def write_pages(folder: Path) -> None:
+    """Writes a page for each command; others in the folder are removed."""
+    folder.mkdir(exist_ok=True)
+    pages = {
+        folder / f"{name}.md": f"# mybert {name}\n\n{command.summary}\n\n```{{command}} {name}\n```\n"
+        for name, command in cli.COMMANDS.items()
+    }
+    for other in set(folder.iterdir()) - set(pages):
+        other.unlink()
+    for page, text in pages.items():
+        if not page.exists() or page.read_text(encoding="utf-8") != text:  # an equal page is not built again
+            page.write_text(text, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "reference" / "commands"))
     app.add_directive("command", CommandDirective)
     return {"parallel_read_safe": False}
