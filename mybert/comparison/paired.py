@@ -50,7 +50,8 @@ def differences(
     for name, value in observed.items():
         low, high = np.percentile(drawn[name], (2.5, 97.5)).tolist()
         if single:
-            at_least = np.abs(null[name]) >= abs(value) - 1e-12
+            unchanged, *exchanged = np.abs(null[name])
+            at_least = np.array(exchanged) >= unchanged - 1e-12
             p = (1 + int(at_least.sum())) / (1 + samples)
         else:
             sides = (np.mean(drawn[name] <= 0), np.mean(drawn[name] >= 0))
@@ -90,12 +91,13 @@ def _bootstrap(
 
 
 def _exchanged(task: Task, one: Rows, other: Rows, samples: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """(R,) differences of each metric after the predictions of random rows were exchanged."""
+    """(1 + R,) differences of each metric without an exchange, and after predictions of random rows were exchanged."""
     size = len(one.places)
     predictions, references = [*one.predictions, *other.predictions], [*one.references, *other.references]
     parts = []
     for count in _chunks(samples, size):
         swapped = rng.integers(2, size=(count, size)).astype(bool)
+        swapped = swapped if parts else np.insert(swapped, 0, values=False, axis=0)
         place = np.arange(size)
         sides = (np.where(chosen, place + size, place) for chosen in (swapped, ~swapped))
         first, second = (task.bootstrap(predictions, references, rows) for rows in sides)

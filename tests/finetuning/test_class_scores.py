@@ -16,6 +16,7 @@ from mybert.finetuning.tasks.registry import task_class
 
 ROWS = 40
 F1_MACRO = functools.partial(metrics.f1_score, average="macro")
+F1_OF_CLASSES = functools.partial(metrics.f1_score, average=None, zero_division=0)
 
 
 @pytest.fixture(params=range(3))
@@ -40,6 +41,32 @@ def test_single_labels_score_as_in_scikit_learn(samples, classes):
         **({"f1": metrics.f1_score} if classes == 2 else {}),
     }
     check(class_scores.single_label(predicted, true, classes, samples), samples, true, predicted, **expected)
+
+
+@pytest.mark.parametrize("shape", [(ROWS,), (ROWS, 3)])
+def test_a_class_that_a_sample_lacks_keeps_its_f1(shape):
+    """Macro F1 is over the same classes in each sample, so that its interval contains the score."""
+    chance = np.random.default_rng(1)
+    if len(shape) == 1:
+        true, predicted = chance.choice(12, size=(2, *shape), p=[0.56, *[0.04] * 11])
+        predicted = np.where(chance.random(ROWS) < 0.7, true, predicted)
+        scores, labels = functools.partial(class_scores.single_label, predicted, true, 12), np.union1d(true, predicted)
+    else:
+        true, predicted = chance.random((2, *shape)) < (0.6, 0.04, 0.02)
+        predicted[:, 1:] = true[:, 1:]
+        scores, labels = functools.partial(class_scores.multi_label, predicted, true), np.arange(3)
+    samples = chance.integers(ROWS, size=(300, ROWS))
+    whole, expected = F1_OF_CLASSES(true, predicted, labels=labels), []
+    for sample in samples:
+        some = F1_OF_CLASSES(true[sample], predicted[sample], labels=labels)
+        there = [
+            np.any([each[sample] == label if len(shape) == 1 else each[sample, label] for each in (true, predicted)])
+            for label in labels
+        ]
+        expected.append(np.where(there, some, whole).mean())
+    found = scores(samples)["f1_macro"]
+    assert found == pytest.approx(expected)
+    assert np.percentile(found, 2.5) < whole.mean() < np.percentile(found, 97.5)
 
 
 def test_rows_that_are_all_right_have_wilsons_interval_or_none():

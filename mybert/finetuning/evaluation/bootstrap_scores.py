@@ -1,8 +1,8 @@
 """Scores of classes and numbers on many bootstrap samples of the same rows at once.
 
 Shapes: `N` rows, `R` samples, `C` classes. `samples` is (R, N) row indices. Each score is a list of R numbers, as by
-scikit-learn or scipy for each sample, but 0 where they are undefined (one class only, no variance). Calling
-scikit-learn for each sample takes 150 times as long.
+scikit-learn or scipy for each sample, but 0 where they are undefined (one class only, no variance), and macro F1 is
+always over the same classes. Calling scikit-learn for each sample takes 150 times as long.
 """
 
 from collections import Counter
@@ -50,26 +50,26 @@ def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples:
     right = _counts(np.where(predicted == true, true, classes), classes + 1, samples)[:, :classes]
     of_true, of_predicted = _counts(true, classes, samples), _counts(predicted, classes, samples)
     total = of_true.sum(1)
-    f1 = _ratio(2 * right, of_true + of_predicted)
-    scores = {"accuracy": right.sum(1) / total, "f1_macro": f1.sum(1) / (of_true + of_predicted > 0).sum(1)}
+    f1, occurs = _f1_of_classes(right, of_true, of_predicted)
+    scores = {"accuracy": right.sum(1) / total, "f1_macro": f1.sum(1) / max(occurs.sum(), 1)}
     if classes == 2:
         scores["f1"] = f1[:, 1]
     covariance = right.sum(1) * total - (of_true * of_predicted).sum(1)
     variances = [total**2 - (counts**2).sum(1) for counts in (of_true, of_predicted)]
     scores["matthews_correlation"] = _ratio(covariance, np.sqrt(np.prod(variances, axis=0)))
-    return _as_lists(scores)
+    return _as_lists({name: values[1:] for name, values in scores.items()})
 
 
 def multi_label(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
     """(N, C) booleans → F1 over all labels together, its mean over labels, and the share of rows all right."""
-    times = _counts(np.arange(len(true)), len(true), samples)  # (R, N) how often each row is in each sample
+    times = _counts(np.arange(len(true)), len(true), samples)  # (1 + R, N) how often each row is in each sample
     right, of_true, of_predicted = (times @ each.astype(float) for each in (predicted & true, true, predicted))
     scores = {
         "f1_micro": _ratio(2 * right.sum(1), of_true.sum(1) + of_predicted.sum(1)),
-        "f1_macro": _ratio(2 * right, of_true + of_predicted).mean(1),
+        "f1_macro": _f1_of_classes(right, of_true, of_predicted)[0].mean(1),
         "accuracy": times @ (predicted == true).all(1) / times.sum(1),
     }
-    return _as_lists(scores)
+    return _as_lists({name: values[1:] for name, values in scores.items()})
 
 
 def regression(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
@@ -109,8 +109,20 @@ def by_label(predictions: Labelled, references: Labelled) -> dict[str, LabelScor
 
 
 def _counts(ids: np.ndarray, classes: int, samples: np.ndarray) -> np.ndarray:
-    """(N,) ids → (R, classes) how often each occurs in each sample."""
-    return np.stack([np.bincount(ids[sample], minlength=classes) for sample in samples]).astype(float)
+    """(N,) ids → (1 + R, classes) how often each occurs in all rows, and in each sample."""
+    parts = (ids, *(ids[sample] for sample in samples))
+    return np.stack([np.bincount(part, minlength=classes) for part in parts]).astype(float)
+
+
+def _f1_of_classes(right: np.ndarray, of_true: np.ndarray, of_predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(1 + R, C) counts → (1 + R, C) F1, and (C,) which classes occur in all rows.
+
+    A class that a sample lacks has its F1 in all rows: without it, the mean over classes would be one over other
+    classes, and the interval might not contain the score.
+    """
+    occurs = of_true + of_predicted > 0
+    f1 = _ratio(2 * right, of_true + of_predicted)
+    return np.where(occurs, f1, f1[:1]), occurs[0]
 
 
 def _correlation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
