@@ -86,10 +86,8 @@ def check_folder(name: str, path: Path) -> None:
         if file.suffix in _READ and (kind := irregular(file)):
             raise UserError(f"checkpoint {name}: {file.name} is {kind}, not a regular file; replace or remove it")
     if not (path / CONFIG).is_file():
-        manifest = read_manifest(path)
-        if manifest.get("complete") is False:
-            command = f"mybert {manifest.get('stage')} … --resume"
-            raise UserError(f"checkpoint {name} is not finished; continue it with `{command}`")
+        if read_manifest(path).get("complete") is False:
+            raise UserError(f"checkpoint {name} is not finished; run the command that started it again, with --resume")
         inner = path / "model"  # of a quickstart
         meant = f"did you mean {inner}?" if (inner / CONFIG).is_file() else "name a MyBERT or BERT checkpoint"
         raise UserError(f"checkpoint {name} cannot be used: no config.json; {meant}")

@@ -191,7 +191,10 @@ def refuse_existing(
         if os.path.exists(name) and Path(name).resolve().is_relative_to(path.resolve()):
             raise UserError(f"output {path} holds the input {name}; name another folder")
     manifest = read_manifest(path)
-    if not overwrite and manifest.get("complete") is False:
+    unfinished = manifest.get("complete") is False
+    if not manifest and (path / "tokenizer" / MANIFEST).is_file():  # of a quickstart
+        unfinished = not read_manifest(path / "model").get("complete")
+    if not overwrite and unfinished:
         raise UserError(f"output {path} holds an unfinished run; add --resume to continue it or --overwrite")
     if not overwrite:
         raise UserError(f"output {path} exists; add --overwrite to replace it or name another folder")

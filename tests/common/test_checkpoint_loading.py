@@ -28,7 +28,7 @@ def test_the_most_similar_name_in_the_folder_is_suggested(tmp_path, monkeypatch,
         ("./elsewhere", "a repository of the Hub as OWNER/NAME"),
         ("quickstart", r"no config.json; did you mean quickstart.model\?"),
         ("onnx", "checkpoint onnx is an ONNX export; name the checkpoint that it was made from"),
-        ("model", "checkpoint model is not finished; .*`mybert finetune … --resume`"),
+        ("model", "checkpoint model is not finished; run the command that started it again, with --resume"),
     ],
 )
 def test_a_missing_checkpoint_is_distinguished_from_an_unfinished_one(tmp_path, monkeypatch, name, message):

@@ -85,6 +85,16 @@ def test_resume_is_suggested_for_an_unfinished_run(tmp_path):
         write_manifest(folder, "finetune", settings={}, inputs={}, counts={}, complete=False)
     with pytest.raises(UserError, match="unfinished run; add --resume"):
         refuse_existing(tmp_path / "out", overwrite=False, stage="finetune")
+    for stage, complete in (
+        ("tokenizer", {}),
+        ("model", {"complete": False}),
+        ("model", {"complete": True}),
+    ):  # quickstart
+        (tmp_path / "quick" / stage).mkdir(parents=True, exist_ok=True)
+        write_manifest(tmp_path / "quick" / stage, stage, settings={}, inputs={}, counts={}, **complete)
+        message = "exists; add --overwrite" if complete.get("complete") else "unfinished run; add --resume"
+        with pytest.raises(UserError, match=message):
+            refuse_existing(tmp_path / "quick", overwrite=False)
 
 
 def test_the_target_of_a_symbolic_link_is_replaced(tmp_path):
