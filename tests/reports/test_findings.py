@@ -78,6 +78,12 @@ FAULTS = [
     ("pretrain", "planned-speed", "amber", budget(planned=10_000)),
     ("pretrain", "forecast", "amber", budget(accuracy=0.5)),
     ("finetune", "overfitting", "amber", {"log": evaluation_log(eval_loss=[0.4, 0.5, 0.7])}),
+    (
+        "finetune",
+        "converged",
+        "amber",
+        {"log": evaluation_log(eval_loss=[2.6, 1.8, 1.5])},
+    ),  # three epochs, the default
     ("finetune", "learning-rate-low", "red", {"log": training_log(losses(0.70, 0.69), rate=1e-8, ratio=1e-7)}),
     ("finetune", "leaks", "red", {"results/data_checks/overlaps": overlap(40, 0)}),
     ("finetune", "leaks", "amber", {"results/data_checks/overlaps": overlap(1, 4)}),

@@ -62,7 +62,7 @@ def held_out_losses(files: StageFiles) -> list[tuple[int, float]]:
 
 def not_converged(files: StageFiles) -> Iterator[Finding]:
     losses = held_out_losses(files)
-    if len(losses) < 4 or files.manifest.get("complete") is False:
+    if len(losses) < 3 or files.manifest.get("complete") is False:
         return
     step, last = losses[-1]
     start, before = next((one for one in reversed(losses) if one[0] <= 0.75 * step), losses[0])
