@@ -245,6 +245,13 @@ def test_joined_labels_are_warned_about(labels):
     assert not _warnings({"rows": 20, "balance": {"grain;wheat": 10, "corn": 10}})
 
 
+@pytest.mark.parametrize(("labels", "warned"), [(9, False), (10, True)])
+def test_a_column_of_row_numbers_as_labels_is_warned_of(labels, warned):
+    balance = {chr(number) * 3: 1 for number in range(97, 97 + labels)}
+    found = _warnings({"rows": 20, "balance": {"other": 20 - labels} | balance})
+    assert any("is --columns label=COLUMN the right column?" in warning for warning in found) == warned
+
+
 def test_training_rows_are_sampled_by_the_seed(finetune, write_rows, opinions, tmp_path):
     assert draw_rows(10, 20, seed=0) == list(range(10))
     assert draw_rows(1000, 10, seed=0) == draw_rows(1000, 10, seed=0) != draw_rows(1000, 10, seed=1)

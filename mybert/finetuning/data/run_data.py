@@ -195,6 +195,9 @@ def _warnings(train: dict) -> list[str]:
     lines = [*find_joined_labels(train["balance"]), *typos[:_SHOWN]]
     if len(typos) > _SHOWN:
         lines.append(f"other pairs of labels that look alike: {len(typos) - _SHOWN:,}")
+    labels, rows = len(train["balance"]), sum(train["balance"].values())
+    if 2 * labels > rows >= _FEW_ROWS:
+        lines.append(f"{labels:,} labels for {rows:,} rows: is --columns label=COLUMN the right column?")
     if train["rows"] < _FEW_ROWS:
         lines.append(f"{train['rows']} training rows are very few; scores will mean little")
     return lines
