@@ -17,7 +17,7 @@ from mybert.common.quantities import Duration
 RANDOM = "random"
 TITLES = {
     "sst2_1000": "sentiment (SST-2, 1,000 rows): accuracy",
-    "conll2003": "names (CoNLL-2003, 4,000 sentences): F1",
+    "conll2003": "names (CoNLL-2003, 4,000 sentences): strict F1",
     "stsb": "similarity of sentences (STS-B, 4,000 pairs): rank correlation",
     "masked word accuracy": "masked words of unseen text: predicted completely",
 }
@@ -38,7 +38,7 @@ def draw(found: dict[str, dict], path: str) -> None:
     budgets = sorted((Duration(budget), budget) for budget in found if budget != RANDOM)
     start = budgets[0][0] / 2.5  # random weights, on an axis that has no zero
     ticks = [(start, RANDOM), *budgets] if RANDOM in found else budgets
-    figure = Figure(figsize=(8, 4.2), layout="tight")
+    figure = Figure(figsize=(8, 5), layout="tight")
     axis = figure.subplots()
     for name, title in TITLES.items():
         points = [(x, statistics.mean(as_list(found[budget][name]))) for x, budget in ticks if name in found[budget]]
@@ -48,7 +48,7 @@ def draw(found: dict[str, dict], path: str) -> None:
     axis.minorticks_off()
     axis.set(xlabel="time budget of pretraining", ylabel="score", ylim=(0, 1))
     axis.grid(alpha=0.3)
-    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False, fontsize="small")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, fontsize="large")
     figure.savefig(path, dpi=110)
 
 
