@@ -11,11 +11,12 @@ from typing import NamedTuple
 UNTYPED = "entity"  # the type of entities in tags without one, such as B, I, O
 _ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
 _SCHEMES = {"IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BMEWO": "BMEW"}
-_LETTER, _BETWEEN, _TYPE = "([BIMELSUW])", r"([^\w\s]|_)", r"(\w|\w.*\S)"
+_LETTER, _BETWEEN, _TYPE = "([BIMELSUW])", r"([^\w\s]|_)", r"([\w$#@&%<(\[{](?:.*\S)?)"
 _PREFIX, _SUFFIX, _ALONE = (
     re.compile(form, re.IGNORECASE) for form in (_LETTER + _BETWEEN + _TYPE, _TYPE + _BETWEEN + _LETTER, _LETTER)
 )
 _OUTSIDE = re.compile(r"[\W_]+|out(side)?|other|none|null|nil", re.IGNORECASE)
+_SLIP = 20  # times as many words with a position; other tags are mistakes then, however many there are
 _UNIVERSAL = (  # of Universal Dependencies, and of Petrov et al. 2012
     *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "CONJ", "DET", "INTJ", "NOUN", "NUM"),
     *("PART", "PRON", "PROPN", "PRT", "PUNCT", "SCONJ", "SYM", "VERB"),
@@ -51,8 +52,8 @@ def read_tags(counts: Mapping[str, int]) -> TagSet | None:
 
     A position is a letter (B, I or M, E or L, S or U or W) before or after the type, or alone; tags without positions
     are types (IO). All tags together decide: the form that explains most words is chosen, if tags with a position are
-    at least half of the tags other than the outside tag, and of their words. Of forms that explain the same words,
-    the more common scheme is chosen, then the position before the type.
+    at least half of the tags other than the outside tag, and of their words, or nearly all of their words. Of forms
+    that explain the same words, the more common scheme is chosen, then the position before the type.
 
     Args:
         counts: how often each tag occurs; 1 if that is not known.
@@ -99,7 +100,8 @@ def _tag_set(
     stray = [tag for tag in rest if tag != outside]
     unplaced = [tag for tag in stray if tag not in placed]
     words = [sum(counts[tag] for tag in some) for some in (placed, unplaced)]
-    return TagSet(scheme, marks, outside, stray) if words[0] >= words[1] and len(placed) >= len(unplaced) else None
+    are_few = len(unplaced) <= len(placed) or _SLIP * words[1] <= words[0]
+    return TagSet(scheme, marks, outside, stray) if words[0] >= words[1] and are_few else None
 
 
 def _types_alone(counts: Mapping[str, int]) -> TagSet | None:

@@ -165,6 +165,8 @@ def test_an_option_reads_tags_of_entities_as_plain_tags():
         ("I-B_x B-B_x O", {"I-B_x": ("I", "B_x")}),
         ("B-PER-B I-PER-B O", {"B-PER-B": ("B", "PER-B")}),
         ("B-geo-1 I-geo-1 O", {"I-geo-1": ("I", "geo-1")}),
+        ("B-$ I-$ B-<loc> I-<loc> O", {"I-$": ("I", "$"), "B-<loc>": ("B", "<loc>")}),
+        ("[PER]_B [PER]_I #x_B O", {"[PER]_I": ("I", "[PER]"), "#x_B": ("B", "#x")}),
         ("S-NN B-NN E-NN S-VV", {"E-NN": ("E", "NN")}),  # every word is part of a unit
     ],
 )
@@ -216,6 +218,14 @@ def test_many_stray_tags_are_all_named_and_one_spelling_is_chosen():
         (1, 2, "write I-PER"),
         (1, 3, "write B-LOC"),
     ]
+
+
+def test_many_kinds_of_stray_tags_do_not_change_the_scheme_of_a_single_type():
+    strays = ["0", "nan", "Disease", "-", "X"]
+    rows = [*["B-Disease I-Disease O B-Disease"] * 60, *(f"B-Disease {tag} O O" for tag in strays)]
+    problems = task().check_rows(rows_of(*rows), training=True)
+    assert [(p.row, p.word) for p in problems] == [(60 + i, 1) for i in range(len(strays))]
+    assert all("is not of the scheme IOB2" in p.message for p in problems)
 
 
 def conlleval(tags: list[str]) -> set[tuple[int, int, str]]:
