@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hub_protocol import MAIN, File
 from hub_server import REPO
 from json_files import change_json
@@ -59,6 +60,19 @@ def test_each_head_is_verified_by_its_own_class_and_pipeline(checkpoint, tmp_pat
     assert json.loads((reference / "reference.json").read_text())["pipeline"] is not None
     verify(str(checkpoint), reference, [auto])
     assert compare_with_bert(checkpoint) < 1e-5
+
+
+def test_a_clean_process_has_the_same_threads_and_instructions_and_no_token(checkpoint, reference, monkeypatch):
+    """Outputs are compared bit for bit."""
+    given = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "HF_TOKEN": "hf_x", "PYTHONPATH": "."}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    seen = {}
+    run = SimpleNamespace(run=lambda command, env, **_: seen.update(env) or SimpleNamespace(returncode=0))
+    monkeypatch.setattr(verify_module, "subprocess", run)
+    verify(str(checkpoint), reference, [])
+    assert {name for name in given if name in seen} == {"ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"}
+    assert seen["OMP_NUM_THREADS"] == str(torch.get_num_threads())
 
 
 def test_code_that_imports_this_project_is_found(checkpoint, reference):

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.metadata
-import os
 import platform
 import shutil
 import socket
@@ -23,12 +22,11 @@ from mybert.common.errors import UserError
 from mybert.release.card.markdown_escaping import in_metadata
 from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.hub.hub_errors import hub_errors
-from mybert.release.hub.verify import ENVIRONMENT
+from mybert.release.hub.verify import clean_environment
 from mybert.release.settings import PushSettings
 
 _APP = '''"""The demo of a MyBERT model."""
 
-import os
 from pathlib import Path
 
 from mybert.demo.run import serve
@@ -108,8 +106,11 @@ def running(folder: Path) -> Iterator[str]:
         tempfile.TemporaryDirectory() as scratch,
         (Path(scratch) / "log").open("w+", encoding="utf-8", newline="\n") as log,
     ):
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        environment |= {"HF_HOME": scratch, "HF_HUB_OFFLINE": "1", "GRADIO_SERVER_PORT": str(port)}
+        environment = clean_environment() | {
+            "HF_HOME": scratch,
+            "HF_HUB_OFFLINE": "1",
+            "GRADIO_SERVER_PORT": str(port),
+        }
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "GRADIO_TEMP_DIR": scratch}
         command = [sys.executable, "-u", "app.py"]
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
