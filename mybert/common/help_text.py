@@ -30,7 +30,7 @@ _NAMES = {
     "output": "add attention delete dry_run int8 int8_tolerance keep_checkpoints logging_nan_inf_filter logging_steps "
     "output overwrite precision report report_to resume save_steps save_strategy save_total_limit spreadsheet_safe to "
     "tolerance format",
-    "repository": "create_pr exclude license max_file_size name_sources public revision space tag verify",
+    "repository": "create_pr example exclude license max_file_size name_sources public revision space tag verify",
 }
 _GROUP_OF = {name: title for title, names in _NAMES.items() for name in names.split()}
 GROUPS = (_REQUIRED, *_NAMES, _OTHER, _INHERITED)

@@ -238,6 +238,7 @@ class PushKeywords(TypedDict, total=False):
     overwrite: bool
     license: Name | None
     language: Name | Sequence[Name] | None
+    example: Name | Sequence[Name] | None
     exclude: Name | Sequence[Name] | None
     name_sources: bool
     verify: bool

@@ -110,6 +110,11 @@ class PushSettings:
     overwrite: bool = setting(False, "replace all files of the repository, even if MyBERT did not create it")
     license: str | None = setting(None, "license of the weights, such as apache-2.0 or cc-by-4.0")
     language: list[str] | None = setting(None, "ISO 639 codes of the languages of the text, such as en de")
+    example: list[str] | None = setting(
+        None,
+        "texts for the examples and the widget of the model card, such as one of each class; they are published "
+        "(default: two sentences in the language of the model)",
+    )
     exclude: list[str] | None = setting(
         None, "additional files and folders to leave out, such as 'drafts/*'; training checkpoints are always left out"
     )

@@ -77,6 +77,14 @@ def test_the_examples_are_in_the_language_of_the_model(checkpoint):
         assert widget("question-answering", [language], "[MASK]")[0].keys() == {"text", "context"}
 
 
+def test_examples_of_the_user_replace_ours(checkpoint):
+    model = modeling_mybert.MyBertForSequenceClassification.from_pretrained(checkpoint)
+    model.save_pretrained(checkpoint)
+    made = card_of(checkpoint, language=["fi"], example=["Hyvä elokuva.", "Huono | elokuva."])
+    assert made.data.widget == [{"text": "Hyvä elokuva."}, {"text": "Huono | elokuva."}]
+    assert "print(pipe(['Hyvä elokuva.', 'Huono | elokuva.']))" in made.text and "Ada lives" not in made.text
+
+
 def test_the_results_are_those_of_results_json(checkpoint):
     results = json.loads((checkpoint / "results.json").read_text())
     made = card_of(checkpoint)
@@ -185,7 +193,9 @@ def test_a_fine_tuned_model_is_described_by_its_rows_and_results(checkpoint):
     score = {"metrics": {"accuracy": 0.75, "f1": 0.5}, "intervals_95": {"accuracy": [0.7, 0.8]}, "rows": 40}
     results = {
         "task": "text-classification",
+        "metric": "accuracy",
         "test": score
+        | {"labels": {name: {"true": n, "f1": f1} for name, n, f1 in (("a", 12, 0.4), ("b", 9, 0.1), ("c", 19, 0.9))}}
         | {"constant_baselines": {"accuracy": 0.55}, "simple_baselines": {"bag of words": {"accuracy": 0.6}}},
         "best": {"learning_rate": 2e-5, "seed": 3},
         "data": {
@@ -206,6 +216,8 @@ def test_a_fine_tuned_model_is_described_by_its_rows_and_results(checkpoint):
         "| metric | value | 95% interval | best constant prediction | bag of words |",
         "| --- | ---: | --- | ---: | ---: |\n| accuracy |",
         "| accuracy | 0.75 | 0.7 to 0.8 | 0.55 | 0.6 |",
+        "(test, 40 rows): accuracy 0.75 (95% interval 0.7 to 0.8); the best constant prediction has 0.55; bag of words "
+        "has 0.6. Best label: c (F1 0.900); worst: a (F1 0.400).",
         "train: 100 rows of a local source",
         "| seed | 3 |",
         "2e-05",

@@ -10,16 +10,19 @@ EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
 )
 
 
-def examples_in(languages: list[str] | None) -> dict[str, Any]:
-    """The inputs in the first language that has some; English otherwise."""
-    return EXAMPLES[next((language for language in languages or () if language in EXAMPLES), "en")]
+def examples_in(languages: list[str] | None, texts: list[str] | None = None) -> dict[str, Any]:
+    """The inputs in the first language that has some, English otherwise; with these `texts` if they are given."""
+    found = EXAMPLES[next((language for language in languages or () if language in EXAMPLES), "en")]
+    return {**found, "texts": texts} if texts else found
 
 
-def widget(task: str | None, languages: list[str] | None, mask: str) -> list[dict[str, str]] | None:
+def widget(
+    task: str | None, languages: list[str] | None, mask: str, given: list[str] | None = None
+) -> list[dict[str, str]] | None:
     """The examples of the widget on the Hub: those of the pipeline `task`; None for languages without inputs."""
-    if languages and not {"multilingual", *EXAMPLES} & {*languages}:
+    if languages and not given and not {"multilingual", *EXAMPLES} & {*languages}:
         return None
-    found = examples_in(languages)
+    found = examples_in(languages, given)
     texts = [{"text": text} for text in found["texts"]]
     return {
         "fill-mask": [{"text": found["mask"].format(mask=mask)}],

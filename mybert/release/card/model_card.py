@@ -13,6 +13,7 @@ from mybert.release.card.sections import (
     adaptation_rows,
     data_lines,
     merged_models,
+    quality_lines,
     result_tables,
     training_rows,
     vocabulary_lines,
@@ -41,7 +42,7 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
     """Renders the card, whose examples load the revision `pin`, and saves it in the bundle."""
     data = CardData.of(bundle.folder)
     results, task = result_tables(data), PIPELINES[data.head]
-    config, texts = data.config, examples_in(settings.language)
+    config, texts = data.config, examples_in(settings.language, settings.example)
     is_int8 = data.config.get("int8_outliers") is not None
     sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
     labels = [in_markdown(label) for label in data.labels]
@@ -71,6 +72,7 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         adaptation=adaptation_rows(data),
         merged=merged_models(data),
         results=results,
+        quality=quality_lines(data),
         positions=config.get("max_position_embeddings", 0),
         verification=verification,
         license=settings.license and in_markdown(settings.license),
@@ -97,7 +99,7 @@ def metadata(data: CardData, settings: PushSettings) -> ModelCardData:
     shown = None if task == "fill-mask" and not data.predicts_masked_tokens else task
     return ModelCardData(
         **{name: in_metadata(value) for name, value in values.items()},
-        widget=widget(shown, settings.language, in_metadata(data.mask)),
+        widget=widget(shown, settings.language, in_metadata(data.mask), in_metadata(settings.example)),
         model_name=settings.repo_id.split("/")[1] if evaluations else None,
         eval_results=evaluations or None,
     )

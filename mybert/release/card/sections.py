@@ -209,6 +209,34 @@ def _masking_probability(settings: dict) -> float | str | None:
     return end if start in (None, end) else f"{start} at the first step, then linearly to {end}"
 
 
+_CERTAIN = 10  # references of a label below which its F1 says little
+
+
+def quality_lines(data: CardData) -> list[str]:
+    """What a fine-tuned model is good and bad at: its main score beside the baselines, its best and worst labels."""
+    lines = []
+    for split in ("test", "validation"):
+        found, metric = data.results.get(split) or {}, data.results.get("metric")
+        value = (found.get("metrics") or {}).get(metric)
+        if value is None:
+            continue
+        title, low_high = in_markdown(metric_title(metric)), (found.get("intervals_95") or {}).get(metric)
+        rows = f"{in_markdown(split)}, {_counted(found['rows'], 'row')}"
+        line = f"On rows that it was not trained on ({rows}): {title} {in_markdown(value)}"
+        if low_high:
+            line += f" (95% interval {in_markdown(low_high[0])} to {in_markdown(low_high[1])})"
+        others = {"the best constant prediction": found.get("constant_baselines")} | found.get("simple_baselines", {})
+        known = [f"{in_markdown(name)} has {in_markdown(one[metric])}" for name, one in others.items() if one]
+        lines.append("; ".join([line, *known]))
+        labels = {n: s["f1"] for n, s in (found.get("labels") or {}).items() if s["true"] >= _CERTAIN}
+        if len(labels) > 1:
+            ranked = sorted(labels, key=labels.get)
+            best, worst = (f"{in_markdown(name)} (F1 {labels[name]:.3f})" for name in (ranked[-1], ranked[0]))
+            lines[-1] += f". Best label: {best}; worst: {worst}"
+        break
+    return lines
+
+
 def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, ...]]]]:
     """Title, names of the baselines, and rows (metric, value, 95% interval, baselines) of each evaluation."""
     results = data.results
