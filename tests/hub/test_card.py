@@ -216,8 +216,8 @@ def test_a_fine_tuned_model_is_described_by_its_rows_and_results(checkpoint):
         "| metric | value | 95% interval | best constant prediction | bag of words |",
         "| --- | ---: | --- | ---: | ---: |\n| accuracy |",
         "| accuracy | 0.75 | 0.7 to 0.8 | 0.55 | 0.6 |",
-        "(test, 40 rows): accuracy 0.75 (95% interval 0.7 to 0.8); the best constant prediction has 0.55; bag of words "
-        "has 0.6. Best label: c (F1 0.900); worst: a (F1 0.400).",
+        "(test, 40 rows): accuracy 0.75 (95% interval 0.7 to 0.8); the best constant prediction has 0.55; "
+        "bag of words has 0.6. Best label: c (F1 0.900); worst: a (F1 0.400).",
         "train: 100 rows of a local source",
         "| seed | 3 |",
         "2e-05",
