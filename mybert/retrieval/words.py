@@ -52,6 +52,7 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SAMPLE, _SAMPLE_CHARACTERS = 500, 2000  # texts from which a language is guessed
 _LEAST_SHARE = 0.05  # of stop words, below which texts are in none of the languages
 _REMEMBERED = 1_000_000  # words
+_ASCII_WORD = re.compile(r"\w+")  # several times as fast
 _NO_HASHES = np.array([], dtype=np.uint64)
 
 
@@ -80,7 +81,8 @@ class Analyzer:
     def hashes(self, text: str) -> list[int]:
         """The hash of each word that is no stop word."""
         known = self._hashes
-        found = [known[word] if word in known else self._hash(word) for word in self._word.findall(text)]
+        words = (_ASCII_WORD if text.isascii() else self._word).findall(text)
+        found = [known[word] if word in known else self._hash(word) for word in words]
         return [value for value in found if value is not None]
 
     def spans(self, text: str, query: str) -> list[tuple[int, int]]:
