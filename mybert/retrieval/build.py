@@ -18,7 +18,8 @@ from mybert.corpus.work_folder import describe_rows_job, finished_run, job_diges
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.io.sources import files_of
 from mybert.retrieval.collections import IDS
-from mybert.retrieval.index import Index, IndexedDocument, IndexOptions
+from mybert.retrieval.index import Index
+from mybert.retrieval.records import IndexedDocument, IndexOptions
 from mybert.retrieval.settings import IndexSettings
 
 _SAMPLE = 500  # documents that show the language

@@ -86,6 +86,8 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
                     values.append(value)
     if not found.ids:
         raise UserError(f"{' and '.join(names)}: found no {what} with an id and a text")
+    if len(found.ids) > 1 and len(set(zip(found.titles, found.texts, strict=True))) == 1:
+        print(f"all {what} have the same text, so that a ranking says nothing; check {' and '.join(names)}")
     if left_out := {reason: number for reason, number in problems.skipped.items() if reason != "blank lines"}:
         print(f"left out of the {what}: {short_list(f'{reason} ({n:,})' for reason, n in left_out.items())}")
     return found

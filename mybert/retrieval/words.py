@@ -220,7 +220,7 @@ class Words:
             for score, part, norm, place in zip(scores, self.parts, self._norms, places, strict=True):
                 rows, counts = part.rows[place], part.counts[place].astype(np.float32)
                 score[rows] += weight * counts / (counts + norm[rows])
-        return np.concatenate(scores) if len(scores) != 1 else scores[0]
+        return scores[0] if len(scores) == 1 else np.concatenate([*scores, np.array([], dtype=np.float32)])
 
     def best(self, query: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The texts with the highest scores above 0, best first, and these scores; of equal scores the first."""

@@ -104,9 +104,9 @@ def test_many_small_additions_leave_few_segments(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:16])
     for one in DOCUMENTS[16:]:
         index.add([one])
-    assert len(index) == 48 and len(index.manifest["segments"]) <= 6
+    assert len(index) == 48 and len(index.store.manifest["segments"]) <= 6
     assert sorted(path.name for path in (tmp_path / "index").glob("segment-*")) == sorted(
-        entry["name"] for entry in index.manifest["segments"]
+        entry["name"] for entry in index.store.manifest["segments"]
     )
     for query in QUERIES:
         assert ids(index.search(query, 10, "words")) == brute_force(encoder, DOCUMENTS, query, "words", 10)
@@ -115,7 +115,7 @@ def test_many_small_additions_leave_few_segments(tmp_path, encoder):
 def test_everything_deleted_finds_nothing_and_can_be_added_again(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
     index.delete(["d0", "d1", "d2"])
-    assert len(index) == 0 and index.search("cats") == [] and index.manifest["segments"] == []
+    assert len(index) == 0 and index.search("cats") == [] and index.store.manifest["segments"] == []
     index.add(DOCUMENTS[:3])
     assert len(index.search("cats")) == 3
 
@@ -146,7 +146,7 @@ def test_passages_are_sentences_with_offsets_and_an_overlap(tmp_path, encoder):
     sentences = [f"Go {number} there." for number in range(40)]
     text = "\n\n".join(" ".join(sentences[start : start + 8]) for start in range(0, 40, 8)) + "\n"
     index = index_of(tmp_path / "index", encoder, [{"id": 1, "text": text}], passage_tokens=40, overlap=12)
-    spans = [(one["start"], one["end"]) for one in map(index._segments[0].passage, range(index.passages))]
+    spans = [(one["start"], one["end"]) for one in map(index.store.segments[0].passage, range(index.passages))]
     assert len(spans) > 5 and spans[0][0] == 0
     for (start, end), following in zip(spans, [*spans[1:], None], strict=True):
         assert text[start:end].startswith("Go") and text[start:end].endswith(".")
@@ -179,10 +179,10 @@ def test_kill_while_adding_loses_nothing_that_was_acknowledged(tmp_path, encoder
     acknowledged = log.read_text().split("\n")[:-1]
     assert len(acknowledged) >= 12
     index = Index(tmp_path / "index")
-    assert {*acknowledged, "d0", "d4"} <= {*index._known()}
+    assert {*acknowledged, "d0", "d4"} <= {*index.store.known()}
     assert len(index) <= 5 + len(acknowledged) + 1
     index.add([{"id": "last", "text": "last words"}])  # leftovers of the killed process are removed
-    named = {entry[key] for entry in index.manifest["segments"] for key in ("name", "deleted")}
+    named = {entry[key] for entry in index.store.manifest["segments"] for key in ("name", "deleted")}
     assert {path.name for path in (tmp_path / "index").iterdir()} <= named | {"manifest.json"}
     assert index.search("last words")[0].id == "last"
 

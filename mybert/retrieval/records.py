@@ -1,0 +1,75 @@
+"""What an index takes and gives: documents and hits."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mybert.common.error_messages import short
+from mybert.common.errors import UserError
+from mybert.io.stored_texts import rename_taken
+
+
+@dataclass(frozen=True)
+class IndexedDocument:
+    """A document to be indexed. `columns` are kept, and searches can be filtered by them."""
+
+    id: str
+    text: str
+    title: str = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    def digest(self) -> bytes:
+        """A hash of everything but the id."""
+        content = json.dumps([self.title, self.text, self.columns], sort_keys=True, default=str, ensure_ascii=False)
+        return hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+@dataclass
+class Hit:
+    """A passage that was found.
+
+    Attributes:
+        id, title, columns: of its document.
+        start, end: `text` is `document[start:end]`.
+        score: the sum of reciprocal ranks (hybrid), the cosine (dense), BM25 (words), or the reranker's.
+        highlights: start and end in `text` of each word that is also in the query.
+    """
+
+    id: str
+    title: str
+    text: str
+    start: int
+    end: int
+    score: float
+    highlights: list[tuple[int, int]]
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """The hit as one flat dictionary."""
+        own = dataclasses.asdict(self)
+        del own["columns"]
+        return own | rename_taken(self.columns, own)
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How an index is made; fixed when it is created. See `IndexSettings`."""
+
+    passage_tokens: int = 200
+    overlap: int = 40
+    precision: str = "float32"
+    language: str | None = None
+
+
+def as_document(given: IndexedDocument | Mapping[str, Any]) -> IndexedDocument:
+    """A document that may be given as a dictionary of its columns."""
+    if isinstance(given, IndexedDocument):
+        return given
+    columns = dict(given)
+    key, text, title = columns.pop("id", None), columns.pop("text", None), columns.pop("title", None)
+    if key is None or not isinstance(text, str):
+        raise UserError(f"a document needs an id and a text, found {short(given)}")
+    return IndexedDocument(str(key), text, title if isinstance(title, str) else "", columns)

@@ -1,0 +1,175 @@
+"""The segments of an index and its manifest, which is replaced at once whenever they change."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mybert.common.error_messages import cause, did_you_mean
+from mybert.common.errors import UserError
+from mybert.common.manifest import MANIFEST, read_manifest, write_manifest
+from mybert.common.output_folders import exclusive_lock
+from mybert.retrieval.segments import Segment, merge_segments
+
+FORMAT = 1
+"""Of the files of an index; a later version of MyBERT that changes them raises it."""
+FACTS = ("passage_tokens", "overlap", "precision", "language", "format")
+"""Entries of the manifest that are fixed when an index is made."""
+_DELETED_SHARE = 0.25  # of a segment, above which it is written again
+_ATTEMPTS = 5  # to open the segments of a manifest
+
+Place = tuple[int, int, bytes]
+"""Where a document is: number of its segment, its number in it, and its digest."""
+
+
+class SegmentStore:
+    """The folder of an index.
+
+    Attributes:
+        manifest: the contents of manifest.json; `segments` has the names of folders and of files of deleted documents.
+        segments: open for reading, in order.
+        deleted: numbers of the deleted documents of each segment.
+        alive: per segment, (R,) bool: the passages that are not deleted.
+        starts: the number of passages before each segment.
+        state: of the manifest that was read; another one has another state.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._read()
+
+    @classmethod
+    def create(cls, folder: Path, settings: Any, model: dict[str, str], facts: dict[str, Any]) -> None:
+        """Writes the manifest of an index without segments into an existing folder."""
+        _write(folder, settings, model, facts | {"format": FORMAT, "segments": [], "written": 0})
+
+    @property
+    def documents(self) -> int:
+        """The number of documents that are not deleted."""
+        return sum(len(one.documents) - len(gone) for one, gone in zip(self.segments, self.deleted, strict=True))
+
+    def refresh(self) -> None:
+        """Reads the index again if another process has changed it."""
+        if _state(self.folder) != self.state:
+            self._read()
+
+    def _read(self) -> None:
+        """Opens the segments that the manifest names; a merge that ends meanwhile may remove them, so twice."""
+        if not (self.folder / MANIFEST).is_file():
+            raise UserError(f"{self.folder} is no index; make one by `mybert index`{did_you_mean(str(self.folder))}")
+        for attempt in range(_ATTEMPTS):
+            state = _state(self.folder)
+            manifest = read_manifest(self.folder)
+            if manifest.get("stage") != "index":
+                raise UserError(f"{self.folder} is no index, but an output of `mybert {manifest.get('stage')}`")
+            if manifest.get("format", 0) > FORMAT:
+                made = manifest.get("versions", {}).get("mybert")
+                raise UserError(
+                    f"{self.folder} was made by mybert {made}, a later version; install it, or index again"
+                )
+            try:
+                segments = [Segment(self.folder / entry["name"]) for entry in manifest["segments"]]
+                deleted = [
+                    np.load(self.folder / entry["deleted"]) if entry["deleted"] else np.array([], dtype=np.int64)
+                    for entry in manifest["segments"]
+                ]
+                break
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise UserError(f"{self.folder} is damaged ({cause(error)}); index the documents again") from error
+        self.manifest, self.segments, self.deleted, self.state = manifest, segments, deleted, state
+        self.starts = np.concatenate([[0], np.cumsum([len(segment) for segment in segments])]).astype(np.int64)
+        self.alive = []
+        for segment, gone in zip(segments, deleted, strict=True):
+            stays = np.ones(len(segment.documents), dtype=bool)
+            stays[gone] = False
+            self.alive.append(stays[segment.document_of])
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Locks the index against other writers, and removes what no manifest names."""
+        with exclusive_lock(self.folder / MANIFEST):
+            self.refresh()
+            named = {entry[key] for entry in self.manifest["segments"] for key in ("name", "deleted")}
+            for path in self.folder.iterdir():  # of a killed process, or a merge whose readers are gone
+                if path.name.startswith(("segment-", "deleted-")) and path.name not in named:
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            yield
+
+    def known(self) -> dict[str, Place]:
+        """Segment, number in it, and digest of each document that is not deleted, by its id."""
+        known = {}
+        for number, (segment, gone) in enumerate(zip(self.segments, self.deleted, strict=True)):
+            dead, columns = set(gone.tolist()), (segment.documents[name].to_pylist() for name in ("id", "digest"))
+            for row, (key, digest) in enumerate(zip(*columns, strict=True)):
+                if row not in dead:
+                    known[key] = (number, row, digest)
+        return known
+
+    def without(self, gone: Sequence[Place]) -> list[dict[str, Any]]:
+        """The entries of the segments in the manifest, after the deletion of documents."""
+        entries = [dict(entry) for entry in self.manifest["segments"]]
+        for number in sorted({number for number, *_ in gone}):
+            rows = [row for segment, row, _ in gone if segment == number]
+            name = f"{self.new_name('deleted')}.npy"
+            np.save(self.folder / name, np.union1d(self.deleted[number], rows).astype(np.int64))
+            entries[number]["deleted"] = name
+        return entries
+
+    def merge(self) -> None:
+        """Merges the last segments while the one before them is not twice as large, so that there are few."""
+        entries = self.manifest["segments"]
+        if empty := {n for n, alive in enumerate(self.alive) if not alive.any()}:
+            self.commit([entry for n, entry in enumerate(entries) if n not in empty])
+        sizes = [len(segment) for segment in self.segments]
+        first = len(sizes)
+        while first and (first == len(sizes) or sizes[first - 1] < 2 * sum(sizes[first:])):
+            first -= 1
+        groups = [range(first, len(sizes))] if len(sizes) - first > 1 else []
+        alone = (n for n in range(len(sizes)) if not (groups and n >= first) and self._is_stale(n))
+        for group in [*groups, *(range(number, number + 1) for number in reversed(list(alone)))]:
+            name = self.new_name("segment")
+            merge_segments(
+                self.folder / name,
+                self.segments[group.start : group.stop],
+                self.deleted[group.start : group.stop],
+            )
+            entries = list(self.manifest["segments"])
+            entries[group.start : group.stop] = [{"name": name, "deleted": None}]
+            self.commit(entries)
+
+    def _is_stale(self, number: int) -> bool:
+        """Whether a segment has many deleted documents or lacks its graph."""
+        segment, gone = self.segments[number], len(self.deleted[number])
+        return gone > _DELETED_SHARE * len(segment.documents) or segment.needs_graph
+
+    def new_name(self, kind: str) -> str:
+        """A name that no file of the index has."""
+        self.manifest["written"] += 1
+        return f"{kind}-{self.manifest['written']:06d}"
+
+    def commit(self, entries: list[dict[str, Any]]) -> None:
+        """Makes the entries the segments of the index. What is written before it does not count, after it stays."""
+        made = {name: self.manifest[name] for name in FACTS}
+        facts = made | {"segments": entries, "written": self.manifest["written"]}
+        before = {entry[key] for entry in self.manifest["segments"] for key in ("name", "deleted")}
+        settings, model = self.manifest["settings"], self.manifest["inputs"]["model"]
+        _write(self.folder, settings, model, facts, job=self.manifest.get("job"))
+        self._read()
+        for name in before - {entry[key] for entry in entries for key in ("name", "deleted")} - {None}:
+            path = self.folder / name
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _write(folder: Path, settings: Any, model: dict[str, str], facts: dict[str, Any], job: str | None = None) -> None:
+    counts = {"segments": len(facts["segments"])}
+    facts = facts | ({"job": job} if job else {})
+    write_manifest(folder, "index", settings=settings, inputs={"model": model}, counts=counts, **facts)
+
+
+def _state(folder: Path) -> tuple[int, int]:
+    found = (folder / MANIFEST).stat()
+    return found.st_mtime_ns, found.st_ino
