@@ -41,10 +41,15 @@ def check_checkpoint(name: str) -> None:
 
 def _encoder_folder(folder: Path) -> Path:
     """The folder of the encoder of a sentence-transformers checkpoint; `folder` of other checkpoints."""
+    inner = folder / _first_module(folder, "path")
+    return inner if (inner / CONFIG).is_file() else folder
+
+
+def _first_module(folder: Path, field: str) -> str:
+    """A field of the first module of a sentence-transformers checkpoint; empty of other checkpoints."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # reported when the modules are read
-        inner = folder / str(read_json(folder / "modules.json")[0]["path"])
-        return inner if (inner / CONFIG).is_file() else folder
-    return folder
+        return str(read_json(folder / "modules.json")[0][field])
+    return ""
 
 
 def check_name(name: str) -> None:
@@ -88,6 +93,11 @@ def check_folder(name: str, path: Path) -> None:
     if not (path / CONFIG).is_file():
         if read_manifest(path).get("complete") is False:
             raise UserError(f"checkpoint {name} is not finished; run the command that started it again, with --resume")
+        if module := _first_module(path, "type"):
+            raise UserError(
+                f"checkpoint {name} cannot be used: modules.json begins with {module}, expected Transformer with the "
+                "config.json of a BERT; encode with sentence-transformers"
+            )
         inner = path / "model"  # of a quickstart
         meant = f"did you mean {inner}?" if (inner / CONFIG).is_file() else "name a MyBERT or BERT checkpoint"
         raise UserError(f"checkpoint {name} cannot be used: no config.json; {meant}")

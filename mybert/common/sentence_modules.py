@@ -160,7 +160,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules:
     """
     first, *others = module_entries(folder) or [{"type": "no module", "path": ""}]
     if _kind(first) != "Transformer":
-        raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {_REMEDY}")
+        raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {_ELSEWHERE}")
     found = SentenceModules(folder / first["path"])
     _read_encoder_settings(found)
     _read_prompts(found, folder / _PROMPTS)
@@ -182,7 +182,8 @@ def read_sentence_modules(folder: Path) -> SentenceModules:
     return found
 
 
-_REMEDY = "encode with sentence-transformers, or choose a pooling of the encoder by --pooling"
+_ELSEWHERE = "encode with sentence-transformers"
+_REMEDY = f"{_ELSEWHERE}, or choose a pooling of the encoder by --pooling"
 
 
 def _kind(entry: dict[str, str]) -> str:

@@ -24,7 +24,7 @@ from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
 from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
 from mybert.common.python_values import text_list
-from mybert.common.sentence_modules import SentenceModules, modules_folder, read_sentence_modules
+from mybert.common.sentence_modules import SentenceModules, module_entries, modules_folder, read_sentence_modules
 from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.common.settings import POOLING_MODES
 from mybert.common.text_windows import cut_windows
@@ -103,8 +103,11 @@ class Embedder:
         if not isinstance(model, EncodingSettings):
             (model,) = make_settings([EncodingSettings], (model,), options)
         self.settings = model
-        self.modules, self._refusal = _read_modules(model.model)
-        self.model, tokenizer = _load(model, str(self.modules.encoder) if self.modules else model.model)
+        self.modules, encoder, self._refusal = _read_modules(model.model)
+        try:
+            self.model, tokenizer = _load(model, encoder)
+        except UserError as error:
+            raise self._refusal or error from error
         config = self.model.config
         self.backend = tokenizer.plain_text_backend()
         if self.modules and self.modules.lower_case:
@@ -353,14 +356,20 @@ def _whole_words(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.stack([starts, ends], axis=1)
 
 
-def _read_modules(name: str) -> tuple[SentenceModules | None, UserError | None]:
-    """The modules of a sentence encoder; or why they cannot be used, which matters only without another pooling."""
+def _read_modules(name: str) -> tuple[SentenceModules | None, str, UserError | None]:
+    """The modules of a sentence encoder; the name of what to load; why modules cannot be used, which matters only
+    without another pooling."""
     with contextlib.nullcontext() if Path(name).is_dir() else explain_unreadable(name):
         folder = modules_folder(name)
+    if folder is None:
+        return None, name, None
     try:
-        return None if folder is None else read_sentence_modules(folder), None
+        modules = read_sentence_modules(folder)
+        return modules, str(modules.encoder), None
     except UserError as error:
-        return None, error
+        with contextlib.suppress(UserError, IndexError):
+            return None, str(folder / module_entries(folder)[0]["path"]), error
+        return None, name, error
 
 
 def _load(settings: EncodingSettings, name: str) -> tuple[MyBertModel, MyBertTokenizer]:

@@ -321,6 +321,36 @@ def test_what_cannot_be_computed_is_refused_by_name_and_another_pooling_is_not(e
     assert embedder.texts(["ok"], "cls").shape == (1, 32)
 
 
+@pytest.mark.parametrize("kind", ["CLIPModel", "StaticEmbedding", "WordEmbeddings", "Router"])
+@pytest.mark.parametrize("path", ["", "0_First"])
+def test_a_folder_without_a_bert_is_refused_by_the_name_of_its_module(tmp_path, capsys, kind, path):
+    entry = {"path": path, "type": f"sentence_transformers.models.{kind}"}
+    (tmp_path / "modules.json").write_text(json.dumps([entry]))
+    for use in (Embedder, Explainer, lambda name, **_: ServedCheckpoint(ServeSettings(model=name, device="cpu"))):
+        with pytest.raises(UserError, match=rf"begins with sentence_transformers\.models\.{kind}"):
+            use(str(tmp_path), device="cpu")
+    assert cli.main(["embed", str(tmp_path), "-", "--output", str(tmp_path / "v.npy")]) == 2
+    assert f"begins with sentence_transformers.models.{kind}, expected Transformer" in capsys.readouterr().err
+
+
+def test_another_pooling_finds_the_encoder_in_a_folder_of_its_own(encoder):
+    folder = encoder(CNN(32, 16), Pooling(48))
+    (folder / "0_Transformer").mkdir()
+    for path in [path for path in folder.iterdir() if path.is_file() and path.name != "modules.json"]:
+        path.rename(folder / "0_Transformer" / path.name)
+    entries = json.loads((folder / "modules.json").read_text())
+    entries[0]["path"] = "0_Transformer"
+    (folder / "modules.json").write_text(json.dumps(entries))
+    texts = [text for text in TEXTS if len(text) < 100]
+    found = Embedder(str(folder), device="cpu").texts(texts, "cls")
+    (folder / "modules.json").write_text(
+        json.dumps([entries[0], {"path": "1_P", "type": "sentence_transformers.x.Pooling"}])
+    )
+    (folder / "1_P").mkdir()
+    (folder / "1_P/config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "cls"}')
+    assert np.abs(Embedder(str(folder), device="cpu").texts(texts) - found).max() < 1e-5
+
+
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
