@@ -106,7 +106,6 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
     from mybert.io.files import STDIN
-    from mybert.io.sources import find_sources
 
     check(settings, "language", is_language(settings.language), LANGUAGES)
     settings = copy.copy(settings)
@@ -120,10 +119,10 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
         print(f"the examples in {corpus} are used again")
         return
     rules = budget_rules()["text"]
-    one_per_file = sum(source.kind == ".txt" for source in find_sources(settings.text)) > 1  # blank lines split one
+    one_per_file = is_document_per_file(settings.text)
     began = time.monotonic()
     reading = {"text_column": settings.text_column, "errors": settings.errors}
-    size = _measure(settings.text, one_per_file, **reading)
+    size = measure_text(settings.text, one_per_file, **reading)
     _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
     print(f"text: {counted(size.words, 'word')} in {counted(size.documents, 'document')}")
     if has_vocabulary:
@@ -146,14 +145,8 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
             ),
             advise_size=False,
         )
-    parts = min(
-        math.ceil(rules["documents"] / size.documents),
-        max(1, size.words // (size.documents * rules["words_per_document"])),
-    )
-    print(
-        "\nbuilding the examples"
-        + (f", each document split into {parts} documents so that some can be held out" if parts > 1 else "")
-    )
+    parts = parts_of_documents(size)
+    print("\nbuilding the examples")
     build_corpus(
         CorpusSettings(
             settings.text,
@@ -163,7 +156,7 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
             language=settings.language,
             document_per_file=one_per_file,
             split_documents=parts,
-            validation_share=_held_out_share(size, parts),
+            validation_share=held_out_share(size, parts),
             overwrite=settings.overwrite,
             resume=settings.resume,
             **reading,
@@ -171,7 +164,19 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     )
 
 
-def _held_out_share(size: TextSize, parts: int) -> float:
+def parts_of_documents(size: TextSize) -> int:
+    """Into how many documents each document of a text is split; printed if it is split."""
+    rules = budget_rules()["text"]
+    parts = min(
+        math.ceil(rules["documents"] / size.documents),
+        max(1, size.words // (size.documents * rules["words_per_document"])),
+    )
+    if parts > 1:
+        print(f"each document is split into {parts} documents, so that some can be held out")
+    return parts
+
+
+def held_out_share(size: TextSize, parts: int) -> float:
     """The share of the documents that are held out, two at least."""
     rules = budget_rules()["text"]
     share = min(max(rules["held_out"], rules["least_held_out_words"] / size.words), rules["most_held_out"])
@@ -220,7 +225,14 @@ def _contents(inputs: dict[str, dict]) -> dict[str, str]:
     return {name: entry.get("sha256", entry["path"]) for name, entry in inputs.items() if name.startswith("input-")}
 
 
-def _measure(text: list[str], one_per_file: bool, **reading: str) -> TextSize:
+def is_document_per_file(text: list[str]) -> bool:
+    """Whether each of several `.txt` files is a document; in a single one, blank lines separate documents."""
+    from mybert.io.sources import find_sources
+
+    return sum(source.kind == ".txt" for source in find_sources(text)) > 1
+
+
+def measure_text(text: list[str], one_per_file: bool, **reading: str) -> TextSize:
     from mybert.io.documents import read_documents
 
     documents = words = letters = 0

@@ -18,7 +18,13 @@ from mybert.common.tables import print_table
 from mybert.io.files import STDIN
 from mybert.io.python_docs import is_python_docs
 from mybert.pretraining.settings import TextOptions
-from mybert.workflows.pretrain import was_made_from
+from mybert.workflows.pretrain import (
+    held_out_share,
+    is_document_per_file,
+    measure_text,
+    parts_of_documents,
+    was_made_from,
+)
 
 if TYPE_CHECKING:
     from mybert.pretraining.settings import PretrainSettings
@@ -146,6 +152,16 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
     if settings.resume and was_made_from(corpus, settings, ("seed", "language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
         return
+    is_documentation = all(map(is_python_docs, settings.text))
+    reading = {"text_column": settings.text_column, "errors": settings.errors}
+    if is_documentation:
+        documents = {"validation_share": 0.05}
+    else:
+        per_file = is_document_per_file(settings.text)
+        size = measure_text(settings.text, per_file, **reading)
+        parts = parts_of_documents(size)
+        documents = {"document_per_file": per_file, "split_documents": parts}
+        documents |= {"validation_share": held_out_share(size, parts)}
     build_corpus(
         CorpusSettings(
             settings.text,
@@ -153,16 +169,15 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
             output=corpus,
             max_length=64,
             dupe_factor=3,
-            validation_share=0.05,
             seed=settings.seed,
             language=settings.language,
-            text_column=settings.text_column,
-            errors=settings.errors,
             overwrite=settings.overwrite,
             resume=settings.resume,
+            **documents,
+            **reading,
         )
     )
-    if not all(map(is_python_docs, settings.text)):
+    if not is_documentation:
         for line in warning_lines(Path(corpus)):
             print(line)
     else:

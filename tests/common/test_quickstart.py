@@ -42,7 +42,7 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
     given = {"output": str(tmp_path / "out"), "text": [str(text)]}
     with pytest.raises(Preempted):
         quickstart(QuickstartSettings(**given))
-    with pytest.raises(UserError, match="exists"):
+    with pytest.raises(UserError, match="holds an unfinished run; add --resume"):
         quickstart(QuickstartSettings(**given))
     for changed, made in (
         ({"seed": 1}, "corpus was made with --seed 0, not --seed 1"),
@@ -65,6 +65,19 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
     text.write_text("other text", "utf-8")
     with pytest.raises(UserError, match="tokenizer was made from other text"):
         quickstart(QuickstartSettings(**given, resume=True))
+
+
+def test_some_of_a_few_long_files_is_held_out(tmp_path, monkeypatch):
+    """As by `mybert pretrain --text`: each file is a document, and few documents are split."""
+    monkeypatch.setattr("mybert.workflows.quickstart._pretrain", lambda *_: None)
+    monkeypatch.setattr("mybert.workflows.quickstart.load_in_clean_process", lambda *_: None)
+    for name in "abc":
+        words = "\n\n".join(f"A cat {name} sleeps for {n} hours. A dog runs. It rains." for n in range(1000))
+        (tmp_path / f"{name}.txt").write_text(words, "utf-8")
+    quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(tmp_path / f"{name}.txt") for name in "abc"]))
+    made = read_manifest(tmp_path / "out/corpus")["settings"]
+    assert made["document_per_file"] and made["split_documents"] > 1
+    assert (tmp_path / "out/corpus/validation").is_dir()
 
 
 def test_the_vocabulary_and_the_sentences_follow_the_language(tmp_path, monkeypatch):

@@ -190,5 +190,5 @@ def test_the_vocabulary_grows_with_the_text_and_holds_its_characters():
 )
 def test_words_are_counted_as_between_spaces_whatever_their_marks(text, tmp_path):
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    found = workflow._measure([str(tmp_path / "text.txt")], True, text_column="text", errors="strict")
+    found = workflow.measure_text([str(tmp_path / "text.txt")], True, text_column="text", errors="strict")
     assert found.words == len(text.split())
