@@ -48,7 +48,7 @@ ALLOWED = {
     "mybert.workflows": {
         *_SHARED,
         *("mybert.corpus", "mybert.training", "mybert.pretraining", "mybert.finetuning", "mybert.adaptation"),
-        *("mybert.scoring", "mybert.reports", "mybert.release", "mybert.retrieval"),
+        *("mybert.embedding", "mybert.scoring", "mybert.reports", "mybert.release", "mybert.retrieval"),
     },
 }
 
