@@ -10,7 +10,7 @@ _NAMES = {
     "general hard_negatives inputs judgements language long_texts max_length max_train_samples mined_pairs "
     "negatives nsp one_sentence_per_line pairs phase2_corpus phase2_share queries replay replay_share "
     "short_seq_prob split_documents stride task_data test text text_column tokens train validation "
-    "validation_share part runs count labelled",
+    "validation_share folds part runs count labelled",
     "model": "attn_implementation casing character_coverage compare dropout freeze init_from initial_weights "
     "initializer_range layers lora_rank masking min_frequency model models new_words normalize "
     "pad_to_multiple_of pooling prompt prompt_name size start strip_accents uncased vectors vocab_size weights words",

@@ -426,6 +426,7 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=Fal
     train: Rows | Sequence[Name] | None
     validation: Rows | None
     validation_share: float | None
+    folds: int | None
     test: Rows | None
     teacher: Name | None
     unlabelled: Rows | None

@@ -82,6 +82,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder, fingerprint: Ru
             "metric": job.main_metric,
             **evaluations,
             "best": {**best.recipe._asdict(), "seed": best.seed, **amounts},
+            "few_labels": data.start,
             "recipes": [
                 {**s.recipe._asdict(), "mean": s.mean, "deviation": s.deviation, "best_seed": s.best.seed}
                 for s in (summaries if evaluations.get("validation") else ())
@@ -90,7 +91,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder, fingerprint: Ru
             "diverged": list(outcome.diverged.values()),
             "data": data.overview,
             "duplicates": data.duplicates,
-            "data_checks": check_data(data.splits, task),
+            "data_checks": check_data({name: data.splits[name] for name in data.overview}, task),
             "temperature": results[best].get("temperature"),
             "teacher": teacher,
             "settings": dataclasses.asdict(settings),
@@ -134,8 +135,11 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
     for name in ("validation", "test"):
         if name in data.splits:
             split, place = data.splits[name], folder.path / name
-            train, seed = data.splits["train"].rows, job.arguments.seed
-            found = evaluate_rows(model, task, job.tokenizer, split.rows, settings.bootstrap, seed, train=train)
+            logits = data.out_of_fold if name == "validation" else None
+            train, seed = None if logits is not None else data.splits["train"].rows, job.arguments.seed
+            found = evaluate_rows(
+                *(model, task, job.tokenizer, split.rows, settings.bootstrap, seed), train=train, logits=logits
+            )
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
             runs = _errors_of_runs(folder.path) if name == "validation" else ()

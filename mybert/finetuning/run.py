@@ -14,7 +14,9 @@ from transformers.trainer_utils import IntervalStrategy
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.tables import format_cell
+from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.cross_validation import FOLDS, cross_validated
 from mybert.finetuning.data.run_data import RunData, load_data
 from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.evaluation.analysis import check_slices
@@ -89,9 +91,10 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     with folder.opened(settings, fingerprint), on_signals(job.stop.ask):
         if arguments.process_index == 0:
             store_logits(job.data.train_features, folder.path)
-        outcome = _train_all(job, planned, folder.path, trainers)
+        own, planned = cross_validated(job, planned, folder.path)
+        outcome = _train_all(own, planned, folder.path, trainers if own is job else {})
         if arguments.process_index == 0:
-            write_results(job, outcome, folder, fingerprint)
+            write_results(own, outcome, folder, fingerprint)
             remove_logits(folder.path)
     return folder.path
 
@@ -99,10 +102,21 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     """Loads and checks what all runs share."""
     task, tokenizer = new_task(settings)
-    task, data = load_data(settings, task, tokenizer, arguments.seed, verbose=arguments.process_index == 0)
+    few = arguments.world_size == 1 and not settings.dry_run and few_labels.may_be_few(settings, arguments)
+    task, data = load_data(settings, task, tokenizer, arguments.seed, arguments.process_index == 0, few)
     check_slices([split for name, split in data.splits.items() if name != "train"], settings.slices)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
+    if settings.folds is not None and arguments.world_size > 1:
+        raise UserError("--folds trains in one process; leave it out, or start one process")
+    if data.few_labels:
+        if arguments.process_index == 0:
+            print(
+                f"few labels (fewer than {few_labels.FEW} rows each): a frozen and a contrastively trained encoder "
+                f"are compared\non {settings.folds or FOLDS} folds; --num-train-epochs 3 trains as usual"
+            )
+        arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
+        arguments.per_device_train_batch_size = few_labels.BATCH
     _choose_learning_rate(settings, arguments, task)
     _choose_epochs(settings, arguments, len(data.train_features))
     length = task.options.max_length
@@ -113,7 +127,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         print(f"{settings.model} was pretrained without dropout, so fine-tuning has none; BERT uses --dropout 0.1")
     _check_classes(settings, arguments, data)
     batch, features = arguments.per_device_train_batch_size * arguments.world_size, len(data.train_features)
-    if settings.sweep is None and features < batch and arguments.process_index == 0:
+    if settings.sweep is None and not data.few_labels and features < batch and arguments.process_index == 0:
         print(f"warning: {features:,} training features are fewer than a batch of {batch:,}: each epoch is one step")
     metric = _metric(settings, task, data)
     compares = data.validation_features is not None
@@ -187,7 +201,7 @@ def _metric(settings: FinetuneSettings, task: Task, data: RunData) -> str:
     """The metric that chooses the best checkpoint."""
     if settings.metric is None:
         return task.selection_metric
-    known = task.baselines(task.references(data.splits["validation"].rows))
+    known = task.baselines(task.references(data.splits.get("validation", data.splits["train"]).rows))
     if settings.metric not in known:
         raise UserError(f"--metric {settings.metric}: expected one of {', '.join(known)}")
     return settings.metric

@@ -94,7 +94,7 @@ def _check_task(settings: Any, others: Sequence[str] = ()) -> None:
 _SEARCH_OPTIONS = tuple(field.name for field in dataclasses.fields(SearchOptions))
 _NOT_FOR_SEARCH = (
     *("teacher", "unlabelled", "layers", "metric", "seeds", "sweep", "class_weights", "freeze", "calibrate", "slices"),
-    *("bootstrap", "test"),
+    *("bootstrap", "test", "suspects", "folds"),
 )
 _OF_ALL_TASKS = ("columns", "max_length")
 
@@ -160,6 +160,13 @@ class FinetuneSettings(EvaluationOptions, SearchOptions, TaskSettings):
         None,
         "Share of the training rows used for validation, chosen by their texts and --seed; 0 for none (default: 0.1 "
         "without --validation).",
+    )
+    folds: int | None = setting(
+        None,
+        "Cross-validation: this many models are trained, each without a part of the training rows, to predict that "
+        "part in place of validation rows; the finished model is trained on all rows (default: 4 for few labels, "
+        "otherwise none).",
+        least=2,
     )
     test: str | None = setting(None, "Rows for evaluating the finished model.", reads=ROWS)
     output: str = setting(help="Folder of the finished model.", writes=FOLDER)
@@ -243,7 +250,13 @@ class FinetuneSettings(EvaluationOptions, SearchOptions, TaskSettings):
         check(self, "validation_share", share is None or 0 <= share < 1, "0 or more and below 1")
         if self.validation is not None and share:
             raise UserError("--validation-share holds out a part of --train, so it cannot be used with --validation")
-        for name in () if self.validation is not None or self.share_held_out else ("sweep", "patience", "metric"):
+        for name in ("validation", "validation_share", "sweep", "patience", "teacher", "calibrate"):
+            if self.folds is not None and getattr(self, name):
+                raise UserError(f"--folds predicts the training rows; leave it or --{name.replace('_', '-')} out")
+        if self.folds is not None and self.seeds > 1:
+            raise UserError("--folds trains with one seed; leave it or --seeds out")
+        compares = self.validation is not None or self.share_held_out or self.folds
+        for name in () if compares else ("sweep", "patience", "metric"):
             if getattr(self, name) is not None:
                 raise UserError(f"--{name} needs validation rows: give --validation or a --validation-share above 0")
 
@@ -255,7 +268,7 @@ class FinetuneSettings(EvaluationOptions, SearchOptions, TaskSettings):
     @property
     def share_held_out(self) -> float:
         """Share of the training rows that is used for validation."""
-        if self.validation is not None:
+        if self.validation is not None or self.folds is not None:
             return 0.0
         return _VALIDATION_SHARE if self.validation_share is None else self.validation_share
 
@@ -320,9 +333,9 @@ class EvaluateSettings(EvaluationOptions, InferenceSettings):
         elif missing:
             raise UserError(f"{' and '.join(missing)}: missing; retrieval needs --documents, --queries, --judgements")
         else:
-            given, needs = ("data", "slices"), "no --documents"
+            given, needs = ("data", "slices", "suspects"), "no --documents"
         for name in given:
-            if getattr(self, name):
+            if getattr(self, name) not in (None, [], type(self).suspects):
                 raise UserError(f"--{name} needs {needs}; remove it")
 
 

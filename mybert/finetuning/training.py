@@ -13,6 +13,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.common.layer_selection import keep_layers
 from mybert.common.manifest import RESULTS, json_line, write_json
+from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData
 from mybert.finetuning.recipes import Run, planned_runs
@@ -22,6 +23,7 @@ from mybert.finetuning.task_checkpoint import new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
 from mybert.training.arguments import explain_unusable
+from mybert.training.history import History
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal
@@ -95,6 +97,8 @@ def train_run(
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
     processes, model = PartialState(), None
+    if job.data.start is not None and not is_finished(folder):
+        model = _train_few(job, run, folder)
     if not is_finished(folder):
         trainer = trainer or build_trainer(job, run)
         trainer.args.output_dir = str(folder)
@@ -122,6 +126,21 @@ def train_run(
             shutil.rmtree(checkpoint)
     processes.wait_for_everyone()
     return json.loads((folder / RESULTS).read_text(encoding="utf-8")), model
+
+
+def _train_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
+    """Trains for few labels, and writes what a run writes; one that was killed starts again."""
+    set_seed(run.seed)
+    model, data = new_model(job.task, job.settings.model).to(job.arguments.device), job.data
+    collate = job.task.collator(job.tokenizer)
+    log = few_labels.train(model, data.train_features, data.start, collate, run.seed, job.settings.class_weights)
+    model.save_pretrained(folder / MODEL)
+    job.tokenizer.save_pretrained(folder / MODEL)
+    History(writes=True).restart(str(folder), log)
+    steps, tokens, seconds = log[-1].values()
+    amounts = {"steps": steps, "best_step": steps, "seconds": seconds, "tokens_seen": tokens, "flops": 0}
+    write_json(folder / RESULTS, {**run.recipe._asdict(), "seed": run.seed, "metrics": {}, **amounts, "log": log})
+    return model
 
 
 def build_trainer(job: Job, run: Run, dry_run: bool = False) -> FinetuningTrainer:

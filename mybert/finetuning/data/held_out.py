@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from datasets import Dataset
 
 from mybert.finetuning.data.validation import hash_of, row_digests
@@ -52,3 +53,12 @@ def _groups(rows: Dataset, task: Task) -> Sequence[int]:
     contexts = row_digests(rows, task, task.grouped_by)
     counts, most = Counter(contexts), _LARGE * len(keys)
     return [key if counts[context] > most else context for key, context in zip(keys, contexts, strict=True)]
+
+
+def fold_of_rows(rows: Dataset, task: Task, folds: int, seed: int) -> np.ndarray:
+    """(rows,) the fold of each row, from 0. A label is spread evenly over the folds; equal texts are in one fold."""
+    keys, labels = _groups(rows, task), task.row_labels(rows)
+    first = {key: sorted(labels[row]) for row, key in reversed([*enumerate(keys)])}
+    order = sorted(first, key=lambda key: (first[key], hash_of(f"{seed} {key}")))
+    places = {key: place % folds for place, key in enumerate(order)}
+    return np.array([places[key] for key in keys])

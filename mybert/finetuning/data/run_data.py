@@ -16,6 +16,7 @@ from mybert.finetuning.data.held_out import held_out_rows
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
 from mybert.finetuning.data.summary import overview, print_overview, with_max_length
 from mybert.finetuning.data.validation import duplicate_rows, hash_of, input_texts, row_digests, usable_rows
+from mybert.finetuning.few_labels import has_few_labels
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
 from mybert.finetuning.task_checkpoint import Finetuned
@@ -31,7 +32,8 @@ class RunData:
     """The usable rows of each split, and features of those that train the model and those that compare checkpoints.
 
     Without validation rows, `validation_features` is None. `overview` has the statistics of the splits, `duplicates` a
-    warning for each two splits that share rows.
+    warning for each two splits that share rows. `few_labels`: whether the encoder is trained for few labels, and
+    `start` how. `out_of_fold` has logits of the training rows, which are then the validation rows too.
     """
 
     splits: dict[str, Split]
@@ -39,14 +41,23 @@ class RunData:
     validation_features: Dataset | None
     overview: dict[str, dict]
     duplicates: list[str]
+    few_labels: bool = False
+    start: str | None = None
+    out_of_fold: list[np.ndarray] | None = None
 
 
 def load_data(
-    settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer, seed: int = 42, verbose: bool = True
+    settings: FinetuneSettings,
+    task: Task,
+    tokenizer: MyBertTokenizer,
+    seed: int = 42,
+    verbose: bool = True,
+    few_labels: bool = False,
 ) -> tuple[Task, RunData]:
     """Loads and validates all splits, fits the task to the training rows, and prints statistics.
 
-    `seed` draws the rows of `max_train_samples` and those held out for validation.
+    `seed` draws the rows of `max_train_samples` and those held out for validation. `few_labels` allows the training
+    for few labels.
     """
     train, replaced = _latest(read_splits(settings.train_files, task), task)
     if settings.max_train_samples is not None:
@@ -74,7 +85,8 @@ def load_data(
     renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
     lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
     splits = {"train": train}
-    if settings.share_held_out:
+    few_labels = few_labels and has_few_labels(task, train.rows)
+    if settings.share_held_out and not few_labels:
         splits, line = _hold_out(settings, train, task, seed)
         lines.append(line)
     usable = partial(
@@ -104,6 +116,7 @@ def load_data(
         validation_features=validation and task.features(validation.rows, tokenizer, training=False),
         overview=found,
         duplicates=duplicates,
+        few_labels=few_labels,
     )
 
 

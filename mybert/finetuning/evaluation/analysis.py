@@ -23,6 +23,7 @@ _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
 _INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
 _SUSPECTS = 50
+_BOUNDED = ("accuracy", "f1", "precision", "recall", "strict_f1")  # how names of metrics from 0 to 1 begin
 _NAME, _TEXT = 60, 300  # characters
 
 
@@ -155,7 +156,11 @@ def intervals(
         indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
         for name, values in task.bootstrap(predictions, references, indices).items():
             drawn.setdefault(name, []).extend(values)
-    found = {name: interval_95(values, rows, name in task.row_shares) for name, values in drawn.items()}
+    scores = task.score(predictions, references)
+    found = {
+        name: interval_95(values, rows, name in task.row_shares, scores[name], name.startswith(_BOUNDED))
+        for name, values in drawn.items()
+    }
     return {name: interval for name, interval in found.items() if interval is not None}
 
 

@@ -5,6 +5,7 @@ scikit-learn or scipy for each sample, but 0 where they are undefined (one class
 always over the same classes. Calling scikit-learn for each sample takes 150 times as long.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence, Set
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from scipy import stats
 
 LABEL_COLUMNS = ("reference", "predicted", "correct", "precision", "recall", "F1")
 """Headers of the fields of `LabelScores`."""
+_FEW = 100  # rows
 Labelled = Set[tuple]  # pairs of a label and the place where it occurs
 
 
@@ -28,16 +30,30 @@ class LabelScores(NamedTuple):
     f1: float
 
 
-def interval_95(values: Sequence[float], rows: int, is_share: bool) -> tuple[float, float] | None:
+def interval_95(
+    values: Sequence[float], rows: int, is_share: bool, score: float | None = None, is_bounded: bool = False
+) -> tuple[float, float] | None:
     """The 95% interval of a score from its values on bootstrap samples.
 
     All samples are equal if, for example, every row is right. The interval of a share of `rows` is then Wilson's, as
     in pretraining; other scores have None.
+
+    Args:
+        score: on all rows. Percentiles of fewer than 100 rows are too narrow; if it is given, they are widened as
+            Student's t is (Hesterberg 2015).
+        is_bounded: whether the score is between 0 and 1. Of few rows, the interval is then at least Wilson's, and that
+            of a share is Wilson's.
     """
-    low, high = np.percentile(values, (2.5, 97.5)).tolist()
-    if low < high:
-        return low, high
-    return tuple(stats.binomtest(round(low * rows), rows).proportion_ci(method="wilson")) if is_share else None
+    few, tail = score is not None and rows < _FEW, 2.5
+    if few:
+        quantile = stats.t.ppf(tail / 100, max(rows - 1, 1)) * math.sqrt(rows / max(rows - 1, 1))
+        tail = 100 * float(stats.norm.cdf(quantile))
+    low, high = np.percentile(values, (tail, 100 - tail)).tolist()
+    if (is_share and low == high) or (few and is_bounded):
+        right = round((low if score is None else score) * rows)
+        bounds = stats.binomtest(right, rows).proportion_ci(method="wilson")
+        low, high = bounds if is_share else (min(low, bounds.low), max(high, bounds.high))
+    return (low, high) if low < high else None
 
 
 def every_row(rows: Sequence) -> np.ndarray:

@@ -98,16 +98,19 @@ def evaluate_rows(
     seed: int = 42,
     max_tokens_per_batch: int | None = None,
     train: Dataset | None = None,
+    logits: Sequence[np.ndarray] | None = None,
 ) -> Evaluation:
     """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`.
 
     Args:
         train: the rows that the model was trained on, for the scores of a simple model beside it.
+        logits: of each feature, in place of those of `model`.
     """
     began = time.perf_counter()
     features = task.features(rows, tokenizer, training=False)
-    with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
-        logits = logits_of(model, task, tokenizer, features, max_tokens_per_batch, bar.update)
+    if logits is None:
+        with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
+            logits = logits_of(model, task, tokenizer, features, max_tokens_per_batch, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = time.perf_counter() - began
     marks = task.labelled_spans(predictions, references)

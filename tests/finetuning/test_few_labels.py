@@ -1,0 +1,187 @@
+"""Few labels: the parts against formulas, transformers and scikit-learn; runs and folds against runs by hand."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from scipy.stats import binomtest
+from sklearn.linear_model import LogisticRegression
+from transformers import BertForSequenceClassification, set_seed
+
+from mybert import Predictor, cli
+from mybert.finetuning import few_labels
+from mybert.finetuning.data.held_out import fold_of_rows
+from mybert.finetuning.evaluation.bootstrap_scores import interval_95
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.task_checkpoint import new_model, new_task
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def lines(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def prepared(checkpoint, rows: list[dict]):
+    settings = FinetuneSettings(task="text-classification", model=str(checkpoint), train="-", output="-")
+    task, tokenizer = new_task(settings)
+    rows = task.prepare(Dataset.from_list(rows))
+    task = task.fitted(rows)
+    return task, tokenizer, rows, task.features(rows, tokenizer, training=True)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("start", few_labels.STARTS)
+def test_the_model_is_a_bert_whose_head_is_the_logistic_regression_of_means(
+    tiny_checkpoint, opinions, tmp_path, start, several
+):
+    rows = [{**row, "label": [row["label"], "any"]} for row in opinions] if several else opinions
+    task, tokenizer, rows, features = prepared(tiny_checkpoint, rows)
+    torch.manual_seed(0)
+    model = new_model(task, str(tiny_checkpoint))
+    before = model.bert.encoder.layer[0].output.dense.weight.detach().clone()
+    log = few_labels.train(model, features, start, task.collator(tokenizer), seed=1)
+    assert torch.equal(before, model.bert.encoder.layer[0].output.dense.weight) == (start == few_labels.FROZEN)
+    assert log[-1]["step"] == len(log) - 1 == (0 if start == few_labels.FROZEN else log[-2]["step"])
+    model.save_pretrained(tmp_path / "model")
+    bert = BertForSequenceClassification.from_pretrained(tmp_path / "model", attn_implementation="eager").eval()
+    assert bert.config.num_hidden_layers == 2
+    batch = task.collator(tokenizer)([{k: v for k, v in row.items() if k not in ("row", "cut")} for row in features])
+    with torch.no_grad():
+        states = bert.bert(batch["input_ids"], batch["attention_mask"], output_hidden_states=True).hidden_states
+        logits = bert(batch["input_ids"], batch["attention_mask"]).logits
+        mask = batch["attention_mask"][..., None]
+        means = (states[1] * mask).sum(1) / mask.sum(1) + few_labels._SHARE * states[1][:, 0]
+        expected = torch.nn.functional.layer_norm(means, means.shape[-1:])
+    assert torch.allclose(states[2][:, 0], expected, atol=1e-4)
+    vectors = expected.double().numpy()
+    vectors = (vectors - vectors.mean(0)) / np.sqrt(((vectors - vectors.mean(0)) ** 2).sum(1).mean())
+    labels = np.array([row["label"] for row in opinions])
+    fit = LogisticRegression(C=few_labels._PENALTY, max_iter=5000, tol=1e-8).fit(vectors, labels)
+    margin = logits[:, task.config.label2id["good"]]
+    if not several:
+        margin = margin - logits[:, task.config.label2id["bad"]]
+    assert np.abs(margin.numpy() - fit.decision_function(vectors)).max() < 0.05
+
+
+def test_the_contrastive_loss_is_that_of_its_formula():
+    vectors = torch.nn.functional.normalize(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), dim=1)
+    labels = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]])
+    losses = []
+    for i in range(4):
+        others = [j for j in range(5) if j != i]
+        total = sum(torch.exp(vectors[i] @ vectors[j] / few_labels._TEMPERATURE) for j in others)
+        terms = []
+        for j in others:
+            both = float((labels[i] * labels[j]).sum())
+            weight = both / float(labels[i].sum() + labels[j].sum() - both)
+            terms.append((weight, -torch.log(torch.exp(vectors[i] @ vectors[j] / few_labels._TEMPERATURE) / total)))
+        losses.append(sum(weight * loss for weight, loss in terms) / sum(weight for weight, _ in terms))
+    assert float(few_labels._contrastive_loss(vectors, labels)) == pytest.approx(float(sum(losses) / 4), rel=1e-5)
+
+
+def test_an_epoch_has_each_row_once_mostly_beside_one_of_its_label():
+    labels = np.eye(20)[np.random.default_rng(0).integers(20, size=203)]
+    batches = list(few_labels._batches(labels, np.random.default_rng(1)))
+    assert sorted(row for batch in batches for row in batch) == list(range(203))
+    assert max(map(len, batches)) - min(map(len, batches)) <= 1
+    for batch in batches:
+        counts = Counter(labels[batch].argmax(1).tolist())
+        assert sum(count == 1 for count in counts.values()) < len(batch) / 3
+
+
+def test_folds_are_even_for_each_label_and_keep_equal_texts_together(tiny_checkpoint):
+    rows = [{"text": f"the film {n % 50}", "label": "good" if n % 50 % 5 else "bad"} for n in range(60)]
+    task, _, rows, _ = prepared(tiny_checkpoint, rows)
+    folds = fold_of_rows(rows, task, 5, seed=0)
+    assert all(folds[n] == folds[n + 50] for n in range(10))
+    for label in ("good", "bad"):
+        sizes = Counter(folds[n] for n in range(50) if rows[n]["label"] == label)
+        assert max(sizes.values()) - min(sizes.values()) <= 1 and len(sizes) == 5
+    assert (folds != fold_of_rows(rows, task, 5, seed=1)).any()
+
+
+def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
+    tiny_checkpoint, opinions, write_rows, tmp_path, capsys
+):
+    rows = [{"id": n, **row} for n, row in enumerate(opinions[:24])]
+    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--train", write_rows("rows.jsonl", rows)]
+    words += ["--output", tmp_path / "out", "--use-cpu", "true", "--max-length", 32, "--bootstrap", 20]
+    assert cli.main([*map(str, words)]) == 0
+    text = capsys.readouterr().out
+    results = read(tmp_path / "out/results.json")
+    assert results["few_labels"] in few_labels.STARTS and f"the encoder is {results['few_labels']}" in text
+    predictions = lines(tmp_path / "out/validation/predictions.jsonl")
+    assert [line["input"]["id"] for line in predictions] == list(range(24))
+    assert results["validation"]["metrics"]["accuracy"] > 0.6
+    assert results["validation"]["rows"] == 24 and results["data"]["train"]["rows"] == 24
+    task, tokenizer, table, _ = prepared(tiny_checkpoint, rows)
+    folds = fold_of_rows(table, task, 4, seed=42)
+    rest = table.select(np.flatnonzero(folds != 1).tolist())
+    set_seed(42)
+    model, collate = new_model(task, str(tiny_checkpoint)), task.collator(tokenizer)
+    few_labels.train(model, task.features(rest, tokenizer, training=True), results["few_labels"], collate, 42)
+    for number in np.flatnonzero(folds == 1).tolist():
+        logits = model(**collate([{"input_ids": tokenizer(rows[number]["text"])["input_ids"]}])).logits
+        good = float(logits.detach().softmax(1)[0, task.config.label2id["good"]])
+        assert predictions[number]["scores"]["good"] == pytest.approx(good, abs=1e-3)
+    found = Predictor(tmp_path / "out", device="cpu")([row["text"] for row in rows])
+    assert sum(one["label"] == row["label"] for one, row in zip(found, rows, strict=True)) >= 20
+    before = (tmp_path / "out/model.safetensors").read_bytes()
+    assert cli.main([*map(str, words), "--resume"]) == 0
+    assert (tmp_path / "out/model.safetensors").read_bytes() == before
+    for option in (["--num-train-epochs", "1"], ["--validation-share", "0.2"], ["--freeze", "encoder"]):
+        assert cli.main([*map(str, words), "--overwrite", "--max-steps", "2", *option]) == 0
+        assert read(tmp_path / "out/results.json")["few_labels"] is None
+
+
+def test_each_fold_is_predicted_by_the_model_of_the_others(finetune, opinions, write_rows, tmp_path, tiny_checkpoint):
+    train = write_rows("rows.jsonl", opinions)
+    words = ("--max-steps", 4, "--seed", 3)
+    settings = ["--folds", 3, "--train", train, *words]
+    assert cli.main(["finetune", *map(str, [
+        "--task", "sentiment", "--model", tiny_checkpoint, "--output", tmp_path / "folds", "--learning-rate", "5e-3",
+        "--per-device-train-batch-size", 8, "--max-length", 32, "--bootstrap", 20, "--use-cpu", "true", *settings,
+    ])]) == 0  # fmt: skip
+    task, _, rows, _ = prepared(tiny_checkpoint, opinions)
+    folds = fold_of_rows(rows, task, 3, seed=3)
+    rest = write_rows("rest.jsonl", [row for row, fold in zip(opinions, folds, strict=True) if fold != 1])
+    assert finetune("text-classification", "--train", rest, *words, output="rest") == 0
+    found = lines(tmp_path / "folds/validation/predictions.jsonl")
+    assert len(found) == len(opinions)
+    predictor = Predictor(tmp_path / "rest", device="cpu")
+    for number in np.flatnonzero(folds == 1).tolist():
+        expected = predictor(opinions[number]["text"])
+        assert found[number]["scores"]["good"] == pytest.approx(expected["scores"]["good"], abs=1e-4)
+    assert read(tmp_path / "folds/results.json")["validation"]["rows"] == len(opinions)
+
+
+@pytest.mark.parametrize(
+    "option", [("--validation-share", "0.1"), ("--sweep", "paper"), ("--patience", "1"), ("--seeds", "2")]
+)
+def test_folds_are_refused_beside_what_needs_validation_rows(finetune, opinions, write_rows, capsys, option):
+    words = ("--task", "sentiment", "--model", "m", "--train", write_rows("a.jsonl", opinions), "--output", "o")
+    assert cli.main(["finetune", *map(str, words), "--folds", "3", *option]) == 2
+    assert "--folds" in capsys.readouterr().err
+
+
+def test_intervals_of_few_rows_cover_the_score_of_all():
+    draw = np.random.default_rng(0)
+    covered, plain = 0, 0
+    for _ in range(300):
+        right = draw.random(16) < 0.9
+        values = right[draw.integers(16, size=(200, 16))].mean(1)
+        low, high = interval_95(values, 16, is_share=True, score=right.mean(), is_bounded=True)
+        assert (low, high) == tuple(binomtest(int(right.sum()), 16).proportion_ci(method="wilson"))
+        covered += low <= 0.9 <= high
+        plain += np.percentile(values, 2.5) <= 0.9 <= np.percentile(values, 97.5)
+    assert covered >= 0.92 * 300 > plain
+    values = draw.normal(0.5, 0.1, size=2000)
+    low, high = interval_95(values, 10, is_share=False, score=0.5)
+    assert low < np.percentile(values, 1) and high > np.percentile(values, 99)
+    assert interval_95(values, 1000, is_share=False, score=0.5) == tuple(np.percentile(values, (2.5, 97.5)))
