@@ -14,7 +14,8 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.tasks.options import TaskOptions
 from mybert.retrieval import trainer as trainers
-from mybert.retrieval.documents import Miner, read_passages
+from mybert.retrieval.collections import joined
+from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pairs
 from mybert.training.trainer import RunTrainer
@@ -23,6 +24,7 @@ _PASSAGES = 2000  # most passages among which held-out queries are answered
 _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
 _MINED = 10_000
+_MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
 class Retrieval:
@@ -36,9 +38,10 @@ class Retrieval:
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
-        self.model = _encoder(settings, arguments)
-        self._length = max(self.model.max_seq_length or 0, self.options.max_length)
-        self.model.max_seq_length = self.options.max_length
+        self.model, config = _encoder(settings, arguments)
+        self._positions = config.max_position_embeddings
+        self._length = max(self.model.max_seq_length or self._positions, settings.max_length or 0)
+        self.model.max_seq_length = min(self.options.max_length, self._length)
         self.negatives = 1 if settings.hard_negatives is None else settings.hard_negatives
         is_retriever = (Path(settings.model) / MODULES).is_file()
         self.learning_rate = 2e-5 if is_retriever else 5e-5
@@ -61,7 +64,24 @@ class Retrieval:
 
     def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
         """Pairs from the documents, and all passages of the documents."""
-        return mine(settings, self.options.given_columns(), seed)
+        pairs, passages = mine(settings, self.options.given_columns(), seed)
+        if settings.max_length is None:
+            self._read_more(passages)
+        return pairs, [passage.text for passage in passages]
+
+    def _read_more(self, passages: Sequence[Passage]) -> None:
+        """Lets the finished model read as many tokens as it has positions if many documents are longer."""
+        texts: dict[int, str] = {}
+        for passage in passages:
+            texts[passage.document] = joined(texts.get(passage.document, passage.title), passage.body)
+        sample = list(texts.values())[:: max(len(texts) // _MEASURED, 1)]
+        encoded = self.model.tokenizer(sample, truncation=False, verbose=False)["input_ids"] if sample else []
+        longer = sum(len(ids) > self._length for ids in encoded)
+        if self._length < self._positions and longer > _LONGER * len(encoded):
+            share, before, self._length = longer / len(encoded), self._length, self._positions
+            print(
+                f"{share:.0%} of the documents have more than {before} tokens: the finished model reads {self._length}"
+            )
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         """The pairs with hard negatives."""
@@ -123,7 +143,8 @@ class Reranking:
         return trainers.with_fields_of(trainers.RerankingArguments, given)
 
     def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
-        return mine(settings, self.options.given_columns(), seed)
+        pairs, passages = mine(settings, self.options.given_columns(), seed)
+        return pairs, [passage.text for passage in passages]
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         count = 4 if settings.hard_negatives is None else settings.hard_negatives
@@ -155,7 +176,7 @@ def kind_of(settings: FinetuneSettings, arguments: FinetuningArguments) -> Kind:
     return (Retrieval if settings.task == "retrieval" else Reranking)(settings, arguments)
 
 
-def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> tuple[Pairs, list[str]]:
+def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> tuple[Pairs, list[Passage]]:
     """Pairs from the documents, and all their passages."""
     count = settings.mined_pairs
     if count is None:
@@ -163,7 +184,7 @@ def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> t
     if not count:
         return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)
-    return Miner.of(passages, seed).pairs(count), [passage.text for passage in passages]
+    return Miner.of(passages, seed).pairs(count), passages
 
 
 def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:
@@ -186,12 +207,13 @@ def _config_options(settings: FinetuneSettings) -> dict[str, Any]:
     return {} if settings.dropout is None else dict.fromkeys(names, settings.dropout)
 
 
-def _encoder(settings: FinetuneSettings, arguments: FinetuningArguments) -> SentenceTransformer:
+def _encoder(
+    settings: FinetuneSettings, arguments: FinetuningArguments
+) -> tuple[SentenceTransformer, PreTrainedConfig]:
     model = SentenceTransformer(
         settings.model,
         device=str(arguments.device),
         model_kwargs=_model_options(settings),
         config_kwargs=_config_options(settings),
     )
-    _prepared_config(model, settings)
-    return model
+    return model, _prepared_config(model, settings)

@@ -34,11 +34,19 @@ AT_ONCE = 64
 METRIC = "ndcg@10"
 
 
-class RetrievalTrainer(RunTrainer, SentenceTransformerTrainer):
+class _MeanLossTrainer(RunTrainer):
+    """A trainer whose losses are means over the rows of a batch, so that no step is divided by its labels."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.model_accepts_loss_kwargs = False
+
+
+class RetrievalTrainer(_MeanLossTrainer, SentenceTransformerTrainer):
     """Trains a `SentenceTransformer`."""
 
 
-class RerankingTrainer(RunTrainer, CrossEncoderTrainer):
+class RerankingTrainer(_MeanLossTrainer, CrossEncoderTrainer):
     """Trains a `CrossEncoder`."""
 
 

@@ -185,6 +185,18 @@ def test_settings_that_do_not_fit_are_refused(given, message):
         FinetuneSettings(model="model", output="out", **given)
 
 
+@pytest.mark.parametrize(("words", "expected"), [(20, 64), (90, 512)])
+def test_a_model_reads_more_if_the_documents_are_longer(finetune, tiny, tmp_path, words, expected):
+    model = SentenceTransformer(str(tiny), device="cpu")
+    model.max_seq_length = 64
+    model.save_pretrained(str(tmp_path / "short"))
+    texts = [" ".join(f"w{number}{place}" for place in range(words)) for number in range(5)]
+    (tmp_path / "documents.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    options = ["--documents", tmp_path / "documents.jsonl", "--max-steps", "1", "--model", tmp_path / "short"]
+    finetune("retrieval", *options, "--mined-pairs", "8", "--validation-share", "0")
+    assert SentenceTransformer(str(tmp_path / "out"), device="cpu").max_seq_length == expected
+
+
 def test_prompts_of_the_start_model_are_put_before_texts(finetune, rows, tiny, tmp_path):
     model = SentenceTransformer(str(tiny), device="cpu", prompts={"query": "query: ", "passage": "passage: "})
     model.save_pretrained(str(tmp_path / "prompted"))
