@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, BertModel
 
+import mybert
 from mybert import Embedder, Predictor, cli
 from mybert.common.errors import UserError
 from mybert.finetuning.settings import FinetuneSettings
@@ -76,6 +77,7 @@ def test_held_out_queries_choose_the_checkpoint_and_are_scored(finetune, rows, t
     assert results["held_out"]["metrics"]["ndcg@10"] > results["start"]["metrics"]["ndcg@10"]
     assert results["held_out"]["metrics"].keys() == {"ndcg@10", "mrr@10", "recall@100", "map@100"}
     assert "nDCG@10" in printed
+    assert "no validation rows" not in printed
     log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert max(entry.get("eval_ndcg@10", 0) for entry in log) == pytest.approx(
         results["held_out"]["metrics"]["ndcg@10"], abs=1e-6
@@ -216,3 +218,17 @@ def test_prompts_of_the_start_model_are_put_before_texts(finetune, rows, tiny, t
     assert all(text.startswith("query : ") for text in texts["query_input_ids"])
     for name in ("positive_input_ids", "negative_1_input_ids"):
         assert all(text.startswith("passage : ") for text in texts[name])
+
+
+def test_a_dry_run_of_rows_in_memory_prints_the_plan_and_writes_nothing(tiny, tmp_path, capsys):
+    rows = [{"query": q, "positive": p} for q, p in FACTS]
+    mybert.finetune(task="retrieval", model=str(tiny), train=rows, output=str(tmp_path / "out"), dry_run=True)
+    printed = capsys.readouterr().out
+    assert "training pairs" in printed and "held-out queries" in printed
+    assert not (tmp_path / "out").exists()
+    for task in ("retrieval", "reranking"):
+        found = mybert.finetune(
+            task=task, model=str(tiny), train=rows, validation=rows, max_steps=1, output=tmp_path / task
+        )
+        assert found.metrics["held_out"]["ndcg@10"] > 0
+        assert "held_out" in (tmp_path / task / "results.json").read_text()

@@ -79,7 +79,7 @@ def has_one_answer(found: Mapping[str, Any], metric: str) -> bool:
 
 def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
     parts = files.parts
-    if not parts and files.stage == "finetune" and files.results:
+    if not parts and files.stage == "finetune" and files.results and "held_out" not in files.results:
         remedy = "Give --validation, or leave --validation-share at its default of 0.1."
         yield Finding("rows", "amber", "There are no validation rows", "The model was not evaluated.", remedy)
     for part, found in parts.items():
