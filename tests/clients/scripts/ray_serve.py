@@ -23,7 +23,7 @@ class Classifier:
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:
-    ray.init(num_cpus=3, include_dashboard=False)
+    ray.init(address="local", num_cpus=3, include_dashboard=False)
     handle = serve.run(Classifier.bind(folder, remote))
     scores = handle.remote(texts).result()
     serve.shutdown()

@@ -35,7 +35,7 @@ def train(settings: dict) -> None:
 
 
 def outputs(folder: str, texts: list[str], remote: bool) -> list:
-    ray.init(num_cpus=3, include_dashboard=False)
+    ray.init(address="local", num_cpus=3, include_dashboard=False)
     settings = {"folder": folder, "texts": texts, "remote": remote}
     scaling = ray.train.ScalingConfig(num_workers=2, use_gpu=False)
     storage = ray.train.RunConfig(storage_path=str(Path("results").resolve()))
