@@ -755,7 +755,9 @@ def evaluation(predictions: list, references: list, errors: list, matrix: Matrix
     worst = {row: [] for row, error in enumerate(errors) if error}
     scores = {"metrics": {"accuracy": 0.9}, "intervals": {"accuracy": (0.8, 1.0)}, "baselines": {"accuracy": 0.5}}
     values = {**scores, "labels": {}, **more, "matrix": matrix, "errors": errors, "worst": worst}
-    return Evaluation(predictions=predictions, references=references, lengths=[], truncated=[], seconds=1, **values)
+    return Evaluation(
+        predictions=predictions, references=references, lengths=[], truncated=[], seconds=1, **{"simple": {}, **values}
+    )
 
 
 @pytest.mark.draws
