@@ -50,6 +50,7 @@ LANGUAGES = tuple(_LISTS)
 """Languages of `Analyzer`; `any` has neither stop words nor a stemmer."""
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SAMPLE, _SAMPLE_CHARACTERS = 500, 2000  # texts from which a language is guessed
+_LEAST_DIFFERENT = 4  # stop words; "dog" is one in Danish
 _LEAST_SHARE = 0.05  # of stop words, below which texts are in none of the languages
 _REMEMBERED = 1_000_000  # words
 _ASCII_WORD = re.compile(r"\w+")  # several times as fast
@@ -110,8 +111,9 @@ def guess_language(texts: Sequence[str]) -> str:
     best, most = "any", _LEAST_SHARE * len(words)
     for language, (name, _) in _LISTS.items():
         stop_words = frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{name}") if name else ())
-        if (count := sum(word in stop_words for word in words)) > most:
-            best, most = language, count
+        found = [word for word in words if word in stop_words]
+        if len(found) > most and len(set(found)) >= _LEAST_DIFFERENT:
+            best, most = language, len(found)
     return best
 
 

@@ -88,6 +88,7 @@ def test_every_text_equal():
         ("es", "La casa que hemos visto no es para los niños de esta ciudad"),
         ("any", "東京は日本の首都である"),
         ("any", ""),
+        ("any", "Dogs run. The dog sees the dog"),  # a Danish stop word, and one English one
     ],
 )
 def test_the_language_is_that_of_the_stop_words(language, text):
