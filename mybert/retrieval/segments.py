@@ -67,8 +67,9 @@ class Segment:
         for value in where.values():  # the text of a value is in the text of its columns; few are parsed
             texts = [json.dumps(one, ensure_ascii=False).strip('"') for one in as_values(value)]
             good &= np.any([pc.match_substring(columns, text).to_numpy() for text in texts], axis=0)
-        for row in np.flatnonzero(good):
-            found = json.loads(columns[int(row)].as_py())
+        rows = np.flatnonzero(good)
+        for row, text in zip(rows.tolist(), columns.filter(pa.array(good)).to_pylist(), strict=True):
+            found = json.loads(text)
             good[row] = all(has_value(found.get(name), value) for name, value in where.items())
         return good
 
