@@ -94,7 +94,7 @@ def test_a_model_trained_on_two_files_is_that_of_one_and_bad_rows_have_their_fil
     write_rows("bad.jsonl", [*opinions[:2], {"text": "a film", "label": None}])
     capsys.readouterr()
     assert finetune("text-classification", "--train", old, tmp_path / "bad.jsonl", output="bad") == 2
-    assert f"1 of 33 lines cannot be used: line 3 of {tmp_path / 'bad.jsonl'}: the label is missing" in (
+    assert f"1 of 31 lines cannot be used: line 3 of {tmp_path / 'bad.jsonl'}: the label is missing" in (
         capsys.readouterr().err
     )
 
