@@ -79,6 +79,12 @@ def test_a_product_is_that_of_the_rounded_inputs_and_weights(one_sided, outliers
     assert np.abs(found - expected).mean() < 1e-3 * np.abs(expected).mean()
 
 
+def test_a_limit_of_instructions_without_vnni_is_an_obstacle(monkeypatch):
+    for limit in ("AVX2", "avx512_core", "AVX512_CORE_VNNI"):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+        assert bool(int8_obstacle()) == ("VNNI" not in limit)
+
+
 def test_a_feature_that_is_constant_in_calibration_may_vary_later():
     linear, x = layer_and_inputs(one_sided=False)
     x[:, 7] = 0.5

@@ -9,6 +9,7 @@ Attention is computed in bfloat16, everything else in float32: int8 would cost a
 (benchmarks/RESULTS.md).
 """
 
+import os
 from typing import Any
 
 import torch
@@ -27,6 +28,9 @@ def int8_obstacle() -> str | None:
     has = cpu_capabilities()
     if not any(has.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")):
         return "this processor has no int8 instructions (VNNI)"
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
+    if limit.upper() in ("SSE41", "AVX", "AVX2", "AVX512_CORE"):  # sums of two products overflow without VNNI
+        return f"ONEDNN_MAX_CPU_ISA={limit} keeps oneDNN from the int8 instructions (VNNI)"
     if not (torch.backends.mkldnn.is_available() and hasattr(_OPS, _PRODUCT) and hasattr(_OPS, _PACK)):
         return f"PyTorch {torch.__version__} has no int8 products by oneDNN; install a build for x86-64"
     return None
