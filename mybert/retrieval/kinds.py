@@ -103,7 +103,7 @@ class Retrieval:
     def mix_with_start(self, settings: FinetuneSettings) -> float:
         """Averages the weights with those of the start; returns the share of the start."""
         alone = not settings.train_files and settings.judgements is None
-        share = settings.start_share if settings.start_share is not None else 0.5 * alone
+        share = settings.start_share if settings.start_share is not None else 0.7 * alone
         if share:
             state = self.model.state_dict()
             mixed = {

@@ -229,7 +229,7 @@ class SearchOptions:
     start_share: float | None = setting(
         None,
         "retrieval: share of the weights of --model in the weighted mean with the trained ones, in [0, 1) (default: "
-        "0.5 with --documents alone, else 0).",
+        "0.7 with --documents alone, else 0).",
     )
 
     def __post_init__(self):
