@@ -4,11 +4,11 @@ import copy
 import dataclasses
 from pathlib import Path
 
+from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.layer_selection import keep_layers
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
-from mybert.distillation.trainer import DistillationTrainer, ScheduledDistillationTrainer
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.initialization.initial_model import build_model
 from mybert.pretraining.run import Objective, pretrain
@@ -37,31 +37,22 @@ def distill(settings: DistillSettings, arguments: PretrainingArguments | None = 
         raise UserError("--fsdp: distillation reads weights of the student that would be sharded; leave it out")
     if arguments.ddp_find_unused_parameters is None:  # heads without a loss
         arguments.ddp_find_unused_parameters = True
-    pair = _Pair()
-    return pretrain(settings, arguments, Objective(STAGE, pair.build_student, pair.build_trainer, ("teacher",)))
+    return pretrain(settings, arguments, Objective(STAGE, build_pair, ("teacher",)))
 
 
-class _Pair:
-    """A teacher and its student."""
-
-    def build_student(self, settings: DistillSettings, tokenizer: MyBertTokenizer, longest: int):
-        """The student before the first step. Sets the layers and losses that the settings leave open."""
-        teacher, has_head = load_teacher(settings, tokenizer, longest)
-        if settings.size is None and settings.init_from is None and settings.layers is None:
-            settings.layers = max(teacher.config.num_hidden_layers // 2, 1)
-        if settings.layers is None:
-            student = build_model(settings, tokenizer, longest)
-        else:
-            whole = dataclasses.replace(settings, init_from=settings.teacher, layers=None)
-            student = build_model(whole, tokenizer, longest)
-            keep_layers(student, settings.layers, settings.teacher)
-        self.comparison = Comparison.of(settings, teacher, has_head, student)
-        settings.losses = [f"{name}={weight:g}" for name, weight in self.comparison.weights.items()]
-        return student
-
-    def build_trainer(self, **options) -> DistillationTrainer:
-        kind = ScheduledDistillationTrainer if "schedule" in options else DistillationTrainer
-        trainer = kind(comparison=self.comparison, **options)
-        if trainer.is_world_process_zero():
-            print(self.comparison.description(trainer.model))
-        return trainer
+def build_pair(
+    settings: DistillSettings, tokenizer: MyBertTokenizer, longest: int
+) -> tuple[MyBertForPreTraining, Comparison]:
+    """The student before the first step and its teacher. Sets the layers and losses that the settings leave open."""
+    teacher, has_head = load_teacher(settings, tokenizer, longest)
+    if settings.size is None and settings.init_from is None and settings.layers is None:
+        settings.layers = max(teacher.config.num_hidden_layers // 2, 1)
+    if settings.layers is None:
+        student = build_model(settings, tokenizer, longest)
+    else:
+        whole = dataclasses.replace(settings, init_from=settings.teacher, layers=None)
+        student = build_model(whole, tokenizer, longest)
+        keep_layers(student, settings.layers, settings.teacher)
+    comparison = Comparison.of(settings, teacher, has_head, student)
+    settings.losses = [f"{name}={weight:g}" for name, weight in comparison.weights.items()]
+    return student, comparison

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformers import TrainingArguments, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -37,6 +38,9 @@ from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 
+if TYPE_CHECKING:
+    from mybert.distillation.teacher import Comparison
+
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
 _FREE = (
     *(option.name for option in dataclasses.fields(TextOptions)),  # of the corpus, which is compared by content
@@ -47,18 +51,13 @@ _FREE = (
 """Settings and arguments that may change when a run is resumed, beside those of every training."""
 
 
-def build_trainer(**options) -> MyBertTrainer:
-    """The trainer of pretraining; with the option `schedule` one that follows it."""
-    return (ScheduledTrainer if "schedule" in options else MyBertTrainer)(**options)
-
-
 @dataclass(frozen=True)
 class Objective:
     """The parts that differ between pretraining, adaptation and distillation.
 
     Attributes:
-        build_model: a function (settings, tokenizer, longest) that returns the model before the first step.
-        trainer: creates the trainer from the arguments of `MyBertTrainer`, or of `ScheduledTrainer` with a schedule.
+        build_pair: a function (settings, tokenizer, longest) that returns the model before the first step and its
+            teacher; None for a model alone.
         inputs: names of settings with further checkpoints, for the manifest and the fingerprint of the run.
         adjust: changes the model before training, for example freezes weights. It may return a function to be called
             after training.
@@ -66,8 +65,7 @@ class Objective:
     """
 
     stage: str = STAGE
-    build_model: Callable[..., MyBertForPreTraining] = build_model
-    trainer: Callable[..., MyBertTrainer] = build_trainer
+    build_pair: "Callable[..., tuple[MyBertForPreTraining, Comparison]] | None" = None
     inputs: tuple[str, ...] = ()
     adjust: Adjust | None = None
     command: str | None = None
@@ -121,15 +119,15 @@ def pretrain(
     fingerprint = _fingerprint(settings, arguments, corpora, objective.inputs)
     if folder:
         folder.check_same(fingerprint)
-    model, finish = _start_model(settings, arguments, corpora, objective, is_new=checkpoint is None)
+    model, comparison, finish = _start_model(settings, arguments, corpora, objective, is_new=checkpoint is None)
     stop = StopOnSignal(objective.command or objective.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             arguments.output_dir = temporary
-            _train(_build_trainer(settings, arguments, corpora, model, stop, objective, None), settings, stop, None)
+            _train(_build_trainer(settings, arguments, corpora, model, stop, comparison, None), settings, stop, None)
         return Path(settings.output)
     arguments.output_dir = settings.output
-    trainer = _build_trainer(settings, arguments, corpora, model, stop, objective, budget)
+    trainer = _build_trainer(settings, arguments, corpora, model, stop, comparison, budget)
     with folder.opened(settings.of_training(), fingerprint):
         if arguments.process_index == 0:
             if budget:
@@ -144,18 +142,22 @@ def pretrain(
 
 def _start_model(
     settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], objective: Objective, is_new: bool
-) -> tuple[MyBertForPreTraining, Callable[[], object] | None]:
-    """The model before the first step, and the function to call after training, if any (see `Objective.adjust`)."""
+) -> tuple[MyBertForPreTraining, "Comparison | None", Callable[[], object] | None]:
+    """The model before the first step, its teacher, and the function to call after training (`Objective.adjust`)."""
     set_seed(arguments.seed)
     longest = max(corpus.shape.longest for corpus in corpora)
-    model = objective.build_model(settings, corpora[0].tokenizer, longest)
+    comparison = None
+    if objective.build_pair is None:
+        model = build_model(settings, corpora[0].tokenizer, longest)
+    else:
+        model, comparison = objective.build_pair(settings, corpora[0].tokenizer, longest)
     if settings.initial_weights == "text" and is_new:
         initialize_from_text(model, corpora[0], arguments.seed)
     finish = objective.adjust(model) if objective.adjust else None
     corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
     if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
         arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
-    return model, finish
+    return model, comparison, finish
 
 
 def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict[Path, str]]:
@@ -187,7 +189,7 @@ def _build_trainer(
     corpora: list[Corpus],
     model: MyBertForPreTraining,
     stop: StopOnSignal,
-    objective: Objective,
+    comparison: "Comparison | None",
     budget: Budget | None,
 ) -> MyBertTrainer:
     first, second = corpora[0], corpora[1] if len(corpora) > 1 else None
@@ -205,7 +207,7 @@ def _build_trainer(
         more |= budget.trainer_arguments()
         validation = budget.held_out(validation)
     with explain_unusable():
-        trainer = objective.trainer(
+        trainer = (ScheduledTrainer if settings.is_scheduled else MyBertTrainer)(
             model=model,
             args=arguments,
             data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
@@ -214,6 +216,7 @@ def _build_trainer(
             phase2_dataset=second and second.train,
             phase2_share=settings.phase2_share,
             muon=settings.optimizer == "muon",
+            comparison=comparison,
             peak_flops=settings.peak_flops,
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=first.tokenizer,
@@ -229,6 +232,8 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, stop: StopOnSigna
     """Prints the plan and trains; see `RunTrainer.run`."""
     arguments, config = trainer.args, trainer.model.config
     advise_half(arguments, config.hidden_size)
+    if trainer.is_world_process_zero() and trainer.comparison:
+        print(trainer.comparison.description(trainer.model))
     if trainer.is_world_process_zero() and settings.time_budget is None:  # a budget has printed its plan
         print_phases(
             trainer.phases,

@@ -3,7 +3,7 @@
 import logging
 from functools import cached_property
 from itertools import chain, islice
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import datasets
 import numpy as np
@@ -12,6 +12,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 
+from modeling_mybert.operations_mybert import at_least_one
 from modeling_mybert.pretraining_heads_mybert import MyBertForPreTrainingOutput
 from mybert.common.quantities import counted, duration, with_unit
 from mybert.pretraining.data.batching import FILLER, EpochSampler, ExampleDataset, Key, evaluation_keys
@@ -27,6 +28,9 @@ from mybert.training.epochs import innermost_sampler, steps_per_epoch
 from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.muon import MuonAdamW
 from mybert.training.trainer import RunTrainer
+
+if TYPE_CHECKING:
+    from mybert.distillation.teacher import Comparison
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,7 @@ class MyBertTrainer(RunTrainer):
         max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
             sequences.
         muon: train with `MuonAdamW` instead of the optimizer of the arguments.
+        comparison: a teacher and the losses that are added in a distillation.
         kwargs: as in `RunTrainer`; `data_collator` is a `PretrainingCollator`.
 
     Attributes:
@@ -52,7 +57,6 @@ class MyBertTrainer(RunTrainer):
     """
 
     loss_parts: ClassVar[tuple[str, ...]] = ("mlm_loss", "nsp_loss")
-    further_parts: tuple[str, ...] = ()
     remedy: ClassVar[str] = (
         "nothing was saved after it. --resume continues from the last checkpoint, with --on-nonfinite skip it skips "
         "such steps; a lower --learning-rate needs a new run"
@@ -67,8 +71,10 @@ class MyBertTrainer(RunTrainer):
         phase2_share: float = 0.1,
         max_tokens_per_batch: int | None = None,
         muon: bool = False,
+        comparison: "Comparison | None" = None,
         **kwargs,
     ):
+        self.comparison = comparison
         self._corpora = [corpus for corpus in (train_dataset, phase2_dataset) if corpus is not None]
         self._first_length = len(train_dataset)
         self.phase2_share = phase2_share
@@ -78,12 +84,13 @@ class MyBertTrainer(RunTrainer):
         train = ExampleDataset(
             train_dataset if phase2_dataset is None else datasets.concatenate_datasets(self._corpora)
         )
-        self.loss_parts = (*self.loss_parts[: 1 + train.has_pairs], *self.further_parts)
+        further = comparison.names if comparison else ()
+        self.loss_parts = (*self.loss_parts[: 1 + train.has_pairs], *(f"{name}_loss" for name in further))
         super().__init__(
             *args,
             train_dataset=train,
             eval_dataset=None if eval_dataset is None else ExampleDataset(eval_dataset),
-            compute_metrics=metrics_from_sums,
+            compute_metrics=comparison.metrics_from_sums if comparison else metrics_from_sums,
             **kwargs,
         )
         self.args.remove_unused_columns = False  # the dataset returns batches, not columns
@@ -91,6 +98,8 @@ class MyBertTrainer(RunTrainer):
         self._pairs_in_step: Tensor | None = None
         self.token_accuracy: TokenAccuracy | None = None
         self._spikes = LossSpikes()
+        if comparison:
+            comparison.teacher.to(self.args.device)
 
     @property
     def corpus_tokens(self) -> int:
@@ -224,13 +233,31 @@ class MyBertTrainer(RunTrainer):
         self._pairs_in_step = self.over_processes(sum(pairs)) if pairs else None
         return batches, num_items_in_batch
 
+    @property
+    def _student(self) -> nn.Module:
+        return self.accelerator.unwrap_model(self.model)
+
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None):
+        """The loss of the pretraining heads; in a distillation, its weighted sum with those of the comparison.
+
+        The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the
+        step, so that accumulated batches give the mean of the step.
+        """
+        labels = inputs["labels"]
+        if self.comparison:
+            inputs = self.comparison.student_inputs(self._student, inputs)
         if self._pairs_in_step is not None:
             inputs = {**inputs, "num_pairs_in_batch": self._pairs_in_step}
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        parts = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.train_dataset.has_pairs]
+        parts = [None if part is None else part * self.loss_scale for part in parts]
+        if self.comparison:
+            found, _ = self.comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
+            share = self.loss_scale * (labels != IGNORED).sum() / at_least_one(num_items_in_batch)
+            found = {name: part * share for name, part in found.items()}
+            loss, parts = self.comparison.total(loss, found), [*parts, *found.values()]
         if len(self.loss_parts) > 1:
-            parts = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.train_dataset.has_pairs]
-            self.metrics.add_losses([None if part is None else part * self.loss_scale for part in parts])
+            self.metrics.add_losses(parts)
         return (loss, outputs) if return_outputs else loss
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
@@ -245,6 +272,9 @@ class MyBertTrainer(RunTrainer):
     def training_logs(self) -> dict[str, float]:
         logs = super().training_logs()
         logs.setdefault("mlm_loss", logs["loss"])
+        if self.comparison:
+            hard = logs["mlm_loss"] + logs.get("nsp_loss", 0.0)
+            logs["loss"] = self.comparison.total(hard, {name: logs[f"{name}_loss"] for name in self.comparison.names})
         flops = logs["tokens_per_second"] * self.flops_per_token()
         if flops:
             logs["seconds_left"] = round(flops_left(self.phases, self.state.global_step) / flops)
@@ -287,10 +317,19 @@ class MyBertTrainer(RunTrainer):
     # Evaluation
 
     def prediction_step(self, model: nn.Module, inputs: dict, prediction_loss_only: bool, ignore_keys=None):
-        """No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics."""
+        """No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics.
+
+        In a distillation the sums of the comparison follow.
+        """
+        labels = inputs["labels"]
+        if self.comparison:
+            inputs = self.comparison.student_inputs(self._student, inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
-            outputs = model(**inputs, sparse_logits=True)
-        sums = self.sums_of(inputs, outputs)
+            outputs = model(**inputs | {"sparse_logits": True})
+            sums = self.sums_of(inputs, outputs)
+            if self.comparison:
+                others = self.comparison.evaluation_sums(self._student, labels, inputs, outputs)
+                sums = torch.cat([sums, others.to(sums)], dim=1)
         return None, sums, sums.new_zeros(1)
 
     def sums_of(self, inputs: dict, outputs: MyBertForPreTrainingOutput) -> Tensor:

@@ -14,8 +14,7 @@ from mybert import UserError, cli
 from mybert.common.manifest import fingerprint, read_manifest
 from mybert.distillation.run import _Pair
 from mybert.distillation.settings import DistillSettings
-from mybert.distillation.teacher import load_teacher
-from mybert.distillation.trainer import DistillationTrainer
+from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.release.card.card_data import CardData
 from mybert.release.card.sections import training_rows
 from tokenization import MyBertTokenizer
@@ -112,14 +111,14 @@ def test_lengths_and_batches_may_change_during_a_distillation(run):
 @pytest.mark.slow
 def test_relations_teach_a_narrower_student_from_whole_texts(run, tokenizer, monkeypatch):
     seen = []
-    inputs_of = DistillationTrainer._inputs
+    inputs_of = Comparison.student_inputs
 
-    def record(self, inputs):
-        found = inputs_of(self, inputs)
+    def record(self, student, inputs):
+        found = inputs_of(self, student, inputs)
         seen.append((inputs["input_ids"], found["input_ids"]))
         return found
 
-    monkeypatch.setattr(DistillationTrainer, "_inputs", record)
+    monkeypatch.setattr(Comparison, "student_inputs", record)
     output = run(teacher="encoder", size="tiny", relation_heads=4, max_steps=8, eval_steps=4)
     assert any((masked == tokenizer.mask_token_id).any() for masked, _ in seen)
     assert not any((whole == tokenizer.mask_token_id).any() for _, whole in seen)
