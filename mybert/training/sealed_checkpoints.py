@@ -3,12 +3,19 @@
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mybert.common.disk_space import report_full_disk
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.manifest import fingerprint, write_json
+from mybert.common.output_folders import replace_folder
+
+if TYPE_CHECKING:
+    from mybert.training.trainer import RunTrainer
 
 SEAL = "checkpoint.json"
 """File with the size and hash of every other file of a checkpoint; a checkpoint without it is incomplete."""
@@ -17,6 +24,39 @@ PARTIAL = ".checkpoint.partial"
 COPIES_IN_A_CHECKPOINT = 3
 """A checkpoint holds each parameter and Adam's two moments."""
 _NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def save_sealed(trainer: "RunTrainer", write: Callable[[], None]) -> None:
+    """Lets `write` save a checkpoint into `trainer.stage`; seals and renames it when all processes have finished."""
+    from transformers.trainer import TRAINER_STATE_NAME  # here, since plans do not need it
+
+    run, arguments, state = Path(trainer.args.output_dir), trainer.args, trainer.state
+    stage, name = run / PARTIAL, f"checkpoint-{state.global_step}"
+    try:
+        with report_full_disk(run / name, trainer.checkpoint_bytes(), "free some space and repeat with --resume"):
+            if arguments.should_save:
+                shutil.rmtree(stage, ignore_errors=True)  # of a process that was killed while saving
+            trainer.accelerator.wait_for_everyone()
+            trainer.stage = stage
+            write()
+            states = trainer.extra_states()
+            trainer.accelerator.wait_for_everyone()
+            if arguments.should_save:
+                for file, content in states.items():
+                    write_json(stage / name / file, content)
+                if state.best_global_step:  # Trainer has looked for it in the temporary folder
+                    best = run / f"checkpoint-{state.best_global_step}"
+                    state.best_model_checkpoint = str(best) if best.is_dir() or best.name == name else None
+                    state.save_to_json(str(stage / name / TRAINER_STATE_NAME))
+                seal(stage / name)
+                replace_folder(stage / name, run / name)
+    finally:
+        trainer.stage = None
+        if arguments.should_save:
+            shutil.rmtree(stage, ignore_errors=True)
+    if arguments.should_save:
+        drop_old(run, arguments.save_total_limit, state.best_model_checkpoint)
+    trainer.accelerator.wait_for_everyone()
 
 
 def seal(folder: Path) -> None:

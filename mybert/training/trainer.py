@@ -16,6 +16,7 @@ from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
     ProgressCallback,
+    Trainer,
     TrainerCallback,
     TrainerState,
     set_seed,
@@ -26,7 +27,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
-from mybert.training.checkpoint_trainer import CheckpointTrainer
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.history import History
 from mybert.training.live_display import LiveDisplay
@@ -35,6 +35,7 @@ from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.reporters import name_as_in_log
+from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
 from mybert.training.speed import StepTimer, measure_peak
 from mybert.training.step_measures import StepMeasures
 from mybert.training.stopping import Preempted, StopOnSignal
@@ -43,7 +44,7 @@ METRICS = "training_metrics.json"
 """File of a checkpoint with the clock, the steps since the last log, and the numbers of skipped steps."""
 
 
-class RunTrainer(CheckpointTrainer):
+class RunTrainer(Trainer):
     """transformers' Trainer whose checkpoints are complete or absent, and whose resumed runs equal uninterrupted ones.
 
     Args:
@@ -54,7 +55,10 @@ class RunTrainer(CheckpointTrainer):
 
     Attributes:
         metrics: clock, tokens and losses for the log.
+        stage: the temporary folder of the checkpoint that is being saved.
     """
+
+    stage: Path | None = None
 
     loss_parts: ClassVar[tuple[str, ...]] = ("loss",)
     remedy: ClassVar[str] = "try a lower --learning-rate (and --overwrite)"
@@ -286,14 +290,35 @@ class RunTrainer(CheckpointTrainer):
     def watch_losses(self, losses: dict[int, float]) -> None:
         """Called with each step, counted from 0, and its finite loss."""
 
-    def before_save(self) -> None:
-        self.nonfinite.settle()
+    # Checkpoints
+
+    def count_parameters(self) -> int:
+        """Parameters of the model as it is saved."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    def checkpoint_bytes(self) -> int:
+        """Approximate size of a checkpoint on disk."""
+        return COPIES_IN_A_CHECKPOINT * self.count_parameters() * next(self.model.parameters()).element_size()
+
+    def _get_output_dir(self, trial) -> str:
+        return super()._get_output_dir(trial) if self.stage is None else str(self.stage)
 
     def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
         with self.metrics.paused():
-            super()._save_checkpoint(model, trial)
+            self.nonfinite.settle()  # raises before a checkpoint of a diverged step is written
+            save_sealed(self, lambda: super(RunTrainer, self)._save_checkpoint(model, trial))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Seeds a process without a saved state differently from every other process and step."""
+        name = "rng_state.pth" if self.args.world_size == 1 else f"rng_state_{self.args.process_index}.pth"
+        if checkpoint is None or (Path(checkpoint) / name).is_file():
+            super()._load_rng_state(checkpoint)
+        else:
+            place = self.state.global_step * self.args.world_size + self.args.process_index
+            set_seed((self.args.seed + place) % 2**32)
 
     def extra_states(self) -> dict[str, dict]:
+        """Name and content of further JSON files of a checkpoint. All processes must call it."""
         return {
             METRICS: self.metrics.state_dict()
             | {"skipped": self.nonfinite.skipped, "threads": torch.get_num_threads()}

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from modeling_mybert import MyBertForPreTraining
 from mybert import UserError, cli
 from mybert.common.manifest import fingerprint, read_manifest
-from mybert.distillation.run import _Pair
+from mybert.distillation.run import build_pair
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.release.card.card_data import CardData
@@ -33,7 +33,7 @@ def logs_of(output: Path) -> list[dict]:
 
 def test_a_student_starts_from_evenly_spaced_layers_of_its_teacher(teachers, corpus, tokenizer):
     settings = DistillSettings(teacher=str(teachers["bert"]), corpus=str(corpus), output="unused")
-    student = _Pair().build_student(settings, tokenizer, 16)
+    student, _ = build_pair(settings, tokenizer, 16)
     teacher = MyBertForPreTraining.from_pretrained(teachers["bert"])
     assert student.config.num_hidden_layers == len(student.bert.encoder.layer) == 2  # half, if nothing is given
     assert settings.layers == 2

@@ -17,7 +17,7 @@ from mybert import cli
 from mybert.finetuning import report, task_checkpoint, training
 from mybert.finetuning.evaluation.evaluate import print_if_nothing_learned
 from mybert.finetuning.trainer import FinetuningTrainer
-from mybert.training import checkpoint_trainer, metrics
+from mybert.training import metrics, sealed_checkpoints
 
 
 def results(folder) -> dict:
@@ -77,8 +77,8 @@ def killed(*_, **__):
 
 def test_saving_is_no_training_time(finetune, words, tmp_path, monkeypatch):
     saved = []
-    seal = checkpoint_trainer.seal
-    monkeypatch.setattr(checkpoint_trainer, "seal", lambda folder: (seal(folder), saved.append(folder)))
+    seal = sealed_checkpoints.seal
+    monkeypatch.setattr(sealed_checkpoints, "seal", lambda folder: (seal(folder), saved.append(folder)))
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + 3600 * len(saved))  # each takes an hour
     monkeypatch.setattr(metrics, "time", clock)
     assert finetune(*words, "--num-train-epochs", 2) == 0

@@ -54,10 +54,10 @@ def kill_while_the_optimizer_is_written():
 
 
 def kill_before_the_rename():
-    from mybert.training import checkpoint_trainer
+    from mybert.training import sealed_checkpoints
 
-    replace = checkpoint_trainer.replace_folder
-    checkpoint_trainer.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
+    replace = sealed_checkpoints.replace_folder
+    sealed_checkpoints.replace_folder = lambda new, path: die() if path.name == "checkpoint-8" else replace(new, path)
 
 
 def count_time_by_steps(seconds, killed_at=None):

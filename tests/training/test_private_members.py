@@ -19,11 +19,11 @@ from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.trainer import EpochLengthSampler, FinetuningTrainer
-from mybert.training import checkpoint_trainer
+from mybert.training import sealed_checkpoints
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import find_damage
 
-PACKAGE = Path(checkpoint_trainer.__file__).parents[1]
+PACKAGE = Path(sealed_checkpoints.__file__).parents[1]
 CHECKPOINTS = {"_save_checkpoint", "_get_output_dir", "_load_from_checkpoint", "_load_rng_state"}
 WEIGHT = "encoder.layer.weight"
 MEMBERS = CHECKPOINTS | {"_get_grad_norm", "_get_train_sampler", "_get_eval_sampler"}
@@ -53,7 +53,7 @@ def test_save_checkpoint_seals_every_checkpoint(saved):
 
 
 def test_get_output_dir_keeps_an_unfinished_checkpoint_aside(make_trainer, monkeypatch):
-    monkeypatch.setattr(checkpoint_trainer, "seal", lambda folder: 1 / 0)
+    monkeypatch.setattr(sealed_checkpoints, "seal", lambda folder: 1 / 0)
     trainer = make_trainer(save_strategy="steps", save_steps=2)
     with pytest.raises(ZeroDivisionError):
         trainer.train()
