@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from transformers import TrainingArguments, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -38,9 +38,6 @@ from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 
-if TYPE_CHECKING:
-    from mybert.distillation.teacher import Comparison
-
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
 _FREE = (
     *(option.name for option in dataclasses.fields(TextOptions)),  # of the corpus, which is compared by content
@@ -57,7 +54,7 @@ class Objective:
 
     Attributes:
         build_pair: a function (settings, tokenizer, longest) that returns the model before the first step and its
-            teacher; None for a model alone.
+            `mybert.distillation.teacher.Comparison`; None for a model alone.
         inputs: names of settings with further checkpoints, for the manifest and the fingerprint of the run.
         adjust: changes the model before training, for example freezes weights. It may return a function to be called
             after training.
@@ -65,7 +62,7 @@ class Objective:
     """
 
     stage: str = STAGE
-    build_pair: "Callable[..., tuple[MyBertForPreTraining, Comparison]] | None" = None
+    build_pair: Callable[..., tuple[MyBertForPreTraining, Any]] | None = None
     inputs: tuple[str, ...] = ()
     adjust: Adjust | None = None
     command: str | None = None
@@ -142,7 +139,7 @@ def pretrain(
 
 def _start_model(
     settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], objective: Objective, is_new: bool
-) -> tuple[MyBertForPreTraining, "Comparison | None", Callable[[], object] | None]:
+) -> tuple[MyBertForPreTraining, Any, Callable[[], object] | None]:
     """The model before the first step, its teacher, and the function to call after training (`Objective.adjust`)."""
     set_seed(arguments.seed)
     longest = max(corpus.shape.longest for corpus in corpora)
@@ -189,7 +186,7 @@ def _build_trainer(
     corpora: list[Corpus],
     model: MyBertForPreTraining,
     stop: StopOnSignal,
-    comparison: "Comparison | None",
+    comparison: Any,
     budget: Budget | None,
 ) -> MyBertTrainer:
     first, second = corpora[0], corpora[1] if len(corpora) > 1 else None

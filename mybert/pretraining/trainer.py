@@ -3,7 +3,7 @@
 import logging
 from functools import cached_property
 from itertools import chain, islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
@@ -29,9 +29,6 @@ from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.muon import MuonAdamW
 from mybert.training.trainer import RunTrainer
 
-if TYPE_CHECKING:
-    from mybert.distillation.teacher import Comparison
-
 logger = logging.getLogger(__name__)
 
 
@@ -48,7 +45,7 @@ class MyBertTrainer(RunTrainer):
         max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
             sequences.
         muon: train with `MuonAdamW` instead of the optimizer of the arguments.
-        comparison: a teacher and the losses that are added in a distillation.
+        comparison: in a distillation, a `mybert.distillation.teacher.Comparison`: the teacher and its losses.
         kwargs: as in `RunTrainer`; `data_collator` is a `PretrainingCollator`.
 
     Attributes:
@@ -71,7 +68,7 @@ class MyBertTrainer(RunTrainer):
         phase2_share: float = 0.1,
         max_tokens_per_batch: int | None = None,
         muon: bool = False,
-        comparison: "Comparison | None" = None,
+        comparison: Any = None,
         **kwargs,
     ):
         self.comparison = comparison
