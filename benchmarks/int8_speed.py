@@ -49,15 +49,15 @@ def main() -> None:
 def compare_onnx(arguments: argparse.Namespace) -> None:
     import torch
 
-    from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
+    from mybert.inference.checkpoint import open_checkpoint
+    from mybert.inference.onnx_model import INT8_FILE, ONNX_FILE, onnx_outputs
     from mybert.io.documents import read_documents
     from mybert.release.convert.compare_models import outputs_of
     from mybert.release.convert.export import export
-    from mybert.release.convert.full_checkpoint import load_checkpoint
     from mybert.release.settings import ExportSettings
 
     texts = [document.text for document in islice(read_documents([arguments.texts]), arguments.count)]
-    checkpoint = load_checkpoint(arguments.checkpoint)
+    checkpoint = open_checkpoint(arguments.checkpoint)
     batches = [
         dict(checkpoint.tokenizer(texts[start : start + arguments.batch], padding=True, return_tensors="pt"))
         for start in range(0, len(texts), arguments.batch)
@@ -162,7 +162,7 @@ def other_engines(arguments: argparse.Namespace, scratch: str) -> dict:
     """By name: functions from inputs to last hidden states (B, S, H). The ONNX graphs are written to `scratch`."""
     from transformers import BertModel
 
-    from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
+    from mybert.inference.onnx_model import INT8_FILE, ONNX_FILE, onnx_outputs
     from mybert.release.convert.export import export
     from mybert.release.settings import ExportSettings
 

@@ -22,8 +22,8 @@ from transformers import AutoTokenizer, BertForSequenceClassification, pipeline,
 from mybert.common.devices import quiet_loading
 from mybert.common.machine import hardware
 from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.evaluation.inference import predict_rows
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 
 BATCH_SIZES = (1, 8, 16, 32, 64)
@@ -43,9 +43,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         save_bert(options.model, folder)
-        settings = PredictSettings(
-            model=folder, inputs=[options.file], task=TASK, max_length=options.max_length, device="cpu"
-        )
+        settings = PredictorSettings(model=folder, task=TASK, max_length=options.max_length, device="cpu")
         with quiet_loading():
             finetuned = load_finetuned(settings)
             classify = pipeline(TASK, model=folder, device="cpu", truncation=True, max_length=options.max_length)
@@ -73,7 +71,13 @@ def all_sides(classify: Callable, finetuned: Finetuned, rows: Dataset) -> dict[s
         return lambda: classify(texts, batch_size=size)
 
     sides = {f"pipeline, batches of {size}": transformers_side(size) for size in BATCH_SIZES}
-    return {**sides, "mybert predict": lambda: predict_rows(finetuned, rows)}
+
+    def our_side() -> list[dict]:
+        model, tokenizer, task = finetuned
+        features = task.features(rows, tokenizer, training=False)
+        return task.decode(logits_of(model, task, tokenizer, features), features, rows)
+
+    return {**sides, "mybert predict": our_side}
 
 
 def check(sides: dict[str, Callable[[], list[dict]]]) -> None:

@@ -148,8 +148,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         if doc_stride is not None and doc_stride > length:
             raise ValueError(f"doc_stride {doc_stride} is more than the {length} tokens of a window (max_seq_len)")
         longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
-        old = self._remembered("overlap", None, least=0)  # name of `stride` in older checkpoints
-        stride = self._remembered("stride", old, least=0) if doc_stride is None else doc_stride
+        stride = self._remembered("stride", None, least=0) if doc_stride is None else doc_stride
         question = _first_tokens(self._reader, question, max_question_len)
         encoding, step, _ = encode_windows(self._reader, question, context, length, stride, longest)
         offsets = _word_offsets(encoding) if align_to_words else encoding["offset_mapping"]

@@ -15,13 +15,12 @@ from mybert.adaptation.own_words import read_words
 from mybert.adaptation.settings import AUTO, AdaptSettings
 from mybert.adaptation.texts import digest, documents, held_out_texts, read_texts, sample, write_texts
 from mybert.adaptation.token_rows import change_rows
-from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import MANIFEST, write_json
-from mybert.common.sequence_length import check_max_length, trained_tokens
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
+from mybert.inference.checkpoint import check_max_length, open_checkpoint, trained_tokens
 from tokenization import MyBertTokenizer, vocabulary_report
 from tokenization.new_words import MIN_DOCUMENTS, NewWord, choose_new_words, count_tokens, count_uses, describe_words
 from tokenization.vocabulary_change import add_pieces, spell
@@ -39,8 +38,6 @@ _UNREADABLE, _PARTLY_READABLE = 0.5, 0.1
 """Shares of unknown words above which a text is refused, or its share is printed."""
 _MAX_LENGTH = 128
 """Default of --max-length, unless the model was trained on shorter sequences."""
-_MAY_BE_NEW = ("cls.", "bert.pooler.")
-"""Weights that a BERT checkpoint may lack, depending on how it was trained."""
 
 
 def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = (), seed: int = 0) -> dict:
@@ -58,13 +55,13 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = (), seed:
     Raises:
         UserError: an input cannot be used, or the text has no new words.
     """
-    model, tokenizer, missing = load_with_tokenizer(MyBertForPreTraining, settings.model)
-    refuse_missing(settings.model, missing, new=_MAY_BE_NEW)
+    opened = open_checkpoint(settings.model, MyBertForPreTraining, new_head=True)
+    model, tokenizer = opened.model, opened.tokenizer
     check_max_length(settings.max_length, model.config, settings.model)
     length = settings.max_length or min(_MAX_LENGTH, trained_tokens(model.config, tokenizer))
     if settings.max_length is None and length < _MAX_LENGTH:
         print(f"using --max-length {length}, the length that {settings.model} was trained on")
-    new_head = any(key.startswith("cls.predictions.") for key in missing)
+    new_head = any(key.startswith("cls.predictions.") for key in opened.missing)
     if new_head:
         kind = (model.config.architectures or ["encoder"])[0]
         print(f"{settings.model} ({kind}) has no masked-language-model head; a new one is initialised")

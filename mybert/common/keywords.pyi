@@ -14,9 +14,35 @@ import pandas
 Name: TypeAlias = str | PathLike[str]
 Rows: TypeAlias = Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame
 
+class PredictorKeywords(TypedDict, total=False):
+    columns: Name | Sequence[Name] | Mapping[str, object]
+    max_length: int | None
+    choice_labels: Literal["letters", "from-0", "from-1", "texts"] | None
+    stride: int | None
+    n_best: int | None
+    max_answer_length: int | None
+    label_all_tokens: bool | None
+    plain_tags: bool | None
+    problem: Literal["single-label", "multi-label", "regression"] | None
+    label_separator: Name | None
+    label_names: Name | Sequence[Name] | Mapping[str, object]
+    long_texts: Literal["truncate", "window"] | None
+    threshold: Name | Sequence[Name]
+    device: Name
+    dtype: Literal["float32", "bfloat16", "int8"]
+    max_tokens_per_batch: int | None
+    task: Name | None
+
+class ExplainerKeywords(PredictorKeywords, total=False):
+    method: Literal["integrated-gradients", "occlusion"]
+    labels: Name | Sequence[Name]
+    steps: int | None
+    tolerance: float
+
 class EmbedderKeywords(TypedDict, total=False):
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
+    max_tokens_per_batch: int | None
     layers: int | Sequence[int]
     normalize: bool
     long_texts: Literal["refuse", "truncate", "window"] | None
@@ -24,13 +50,12 @@ class EmbedderKeywords(TypedDict, total=False):
     prompt: Name | None
     max_length: int | None
     stride: int | None
-    max_tokens_per_batch: int | None
 
 class ScorerKeywords(TypedDict, total=False):
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
-    max_length: int | None
     max_tokens_per_batch: int | None
+    max_length: int | None
 
 class CommandKeywords(TypedDict, total=False):
     config: Name
@@ -152,27 +177,6 @@ class TrainerKeywords(TypedDict, total=False):
 class TextKeywords(TypedDict, total=False):
     text_column: Name
 
-class TaskKeywords(TypedDict, total=False):
-    columns: Name | Sequence[Name] | Mapping[str, object]
-    max_length: int | None
-    choice_labels: Literal["letters", "from-0", "from-1", "texts"] | None
-    stride: int | None
-    n_best: int | None
-    max_answer_length: int | None
-    label_all_tokens: bool | None
-    plain_tags: bool | None
-    problem: Literal["single-label", "multi-label", "regression"] | None
-    label_separator: Name | None
-    label_names: Name | Sequence[Name] | Mapping[str, object]
-    long_texts: Literal["truncate", "window"] | None
-    threshold: Name | Sequence[Name]
-
-class InferenceKeywords(TypedDict, total=False):
-    device: Name
-    dtype: Literal["float32", "bfloat16", "int8"]
-    task: Name | None
-    max_tokens_per_batch: int | None
-
 class DoctorKeywords(TypedDict, total=False):
     config: Name
     report: bool
@@ -262,11 +266,11 @@ class BuildIndexKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
+    max_tokens_per_batch: int | None
     passage_tokens: int
     overlap: int
     precision: Literal["float32", "int8", "binary"]
     language: Name | None
-    max_tokens_per_batch: int | None
     add: bool
     delete: Name | Sequence[Name]
     resume: bool
@@ -279,14 +283,14 @@ class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False
     engine: Literal["local", "ray"]
     resume: bool
 
-class PredictKeywords(TaskKeywords, InferenceKeywords, total=False):
+class PredictKeywords(PredictorKeywords, total=False):
     config: Name
-    overwrite: bool
     output: Name
     errors: Literal["strict", "skip"]
     engine: Literal["local", "ray"]
     resume: bool
     spreadsheet_safe: bool
+    overwrite: bool
 
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
@@ -310,25 +314,21 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     engine: Literal["local", "ray"]
     resume: bool
 
-class SuggestKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
+class SuggestKeywords(PredictorKeywords, CommandKeywords, total=False):
     errors: Literal["strict", "skip"]
     spreadsheet_safe: bool
     count: int
     labelled: Name | Sequence[Name]
     format: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"] | None
 
-class ExplainKeywords(TaskKeywords, InferenceKeywords, total=False):
+class ExplainKeywords(ExplainerKeywords, total=False):
     config: Name
-    overwrite: bool
     output: Name
     errors: Literal["strict", "skip"]
-    method: Literal["integrated-gradients", "occlusion"]
-    labels: Name | Sequence[Name]
-    steps: int | None
-    tolerance: float
+    overwrite: bool
     attention: int
 
-class EvaluateKeywords(TaskKeywords, InferenceKeywords, CommandKeywords, total=False):
+class EvaluateKeywords(PredictorKeywords, CommandKeywords, total=False):
     bootstrap: int
     slices: Name | Sequence[Name]
     suspects: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"]
@@ -410,7 +410,20 @@ class DistillKeywords(PretrainKeywords, total=False):
     temperature: float
     relation_heads: int | None
 
-class FinetuneKeywords(TrainerKeywords, TaskKeywords, CommandKeywords, total=False):
+class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
+    columns: Name | Sequence[Name] | Mapping[str, object]
+    max_length: int | None
+    choice_labels: Literal["letters", "from-0", "from-1", "texts"] | None
+    stride: int | None
+    n_best: int | None
+    max_answer_length: int | None
+    label_all_tokens: bool | None
+    plain_tags: bool | None
+    problem: Literal["single-label", "multi-label", "regression"] | None
+    label_separator: Name | None
+    label_names: Name | Sequence[Name] | Mapping[str, object]
+    long_texts: Literal["truncate", "window"] | None
+    threshold: Name | Sequence[Name]
     documents: Name | Sequence[Name]
     mined_pairs: int | None
     queries: Name | None

@@ -2,12 +2,14 @@
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
+
+Settings = TypeVar("Settings")
 
 ERRORS = ("strict", "skip")
 """What to do with invalid rows and documents: stop, or skip and count them."""
@@ -97,6 +99,18 @@ class DeviceOptions:
     dtype: str = setting(
         "float32", "Data type of the model; int8 needs an output of `mybert quantize`.", choices=DTYPES
     )
+    max_tokens_per_batch: int | None = setting(
+        None, "Maximum tokens per batch (default: 2048 on the CPU, 16384 elsewhere).", least=1
+    )
+
+
+def settings_of(kind: type[Settings], model: object, options: Mapping[str, Any]) -> Settings:
+    """`model`, if it is of the settings class `kind`; else an instance for the name of a model and other options."""
+    if isinstance(model, kind):
+        return model
+    from mybert.common.command_line import make_settings  # imports this module
+
+    return make_settings([kind], (model,), options)[0]
 
 
 def as_list(value: object) -> list[str]:

@@ -2,30 +2,41 @@
 
 import copy
 import functools
+import hashlib
+import importlib.metadata
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, identity, write_manifest
+from mybert.common.manifest import fingerprint, identity, versions, write_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import counted
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
-from mybert.corpus.examples.engines import run_tasks
 from mybert.corpus.examples.shards import Shard, make_shard, plan_shards, save_shards
 from mybert.corpus.examples.text_encoding import PlainTokenizer, load_wordpiece, plain_tokenizer
 from mybert.corpus.report import print_report, summarize
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.statistics import write_statistics
-from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
+from mybert.corpus.text.document_store import (
+    StoredDocuments,
+    close_stored,
+    held_out,
+    open_stored,
+    read_stored,
+    store_documents,
+)
 from mybert.corpus.text.selection import require_selectors, select_documents
-from mybert.corpus.work_folder import describe_job, finished_run, job_digest, work_folder
 from mybert.io.documents import read_documents
-from mybert.io.sources import describe_sources, find_sources
+from mybert.io.engines import run_tasks
+from mybert.io.sources import Source, describe_sources, find_sources
+from mybert.io.work_folder import finished_run, job_digest, sizes_and_times, work_folder
 from mybert.reports.write import add_report
+from tokenization import MyBertTokenizer
 
 _MAX_UNKNOWN = 0.5
 _MAX_LENGTH = 128
@@ -53,10 +64,11 @@ def build_corpus(settings: CorpusSettings) -> Path:
     is_limit = settings.max_length is None and tokenizer.model_max_length < _MAX_LENGTH
     settings = copy.copy(settings)  # which keeps `given`
     settings.max_length = settings.max_length or min(_MAX_LENGTH, tokenizer.model_max_length)
-    job = describe_job(settings, sources, tokenizer) | {"filters": require_selectors(settings)}
+    job = _describe_job(settings, sources, tokenizer) | {"filters": require_selectors(settings)}
     if finished_run(settings, job):
         return Path(settings.output)
-    with work_folder(settings, job) as (folder, scratch):
+    staged = work_folder(settings, job, "corpus", lambda scratch: open_stored(scratch) is not None, close_stored)
+    with staged as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)
         stored = left or _store(scratch, settings)
@@ -94,6 +106,16 @@ def build_corpus(settings: CorpusSettings) -> Path:
         add_report(folder)
     print_report(facts, settings, is_limit)
     return Path(settings.output)
+
+
+def _describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
+    """Everything that determines the result. Files are described by name, size and time, without reading them."""
+    return {
+        "settings": settings.decisive(),
+        "inputs": {source.name: sizes_and_times(source.name) for source in sources},
+        "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+        "versions": versions() | {"sentencex": importlib.metadata.version("sentencex")},
+    }
 
 
 def _store(scratch: Path, settings: CorpusSettings) -> StoredDocuments:

@@ -13,10 +13,10 @@ from mybert.common.manifest import write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
-from mybert.corpus.examples.engines import explain_killed
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import TokenizerSettings
 from mybert.io.documents import read_documents
+from mybert.io.engines import explain_killed
 from mybert.io.sources import describe_sources, find_sources
 from mybert.reports.metric_names import percent
 from tokenization import (
@@ -27,7 +27,7 @@ from tokenization import (
     train_wordpiece,
     vocabulary_report,
 )
-from tokenization.vocabulary_report import RemovedMarks
+from tokenization.vocabulary_measures import RemovedMarks
 from tokenization.wordpiece_training import least_vocab_size
 
 logger = logging.getLogger(__name__)

@@ -9,17 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
 from mybert.common.manifest import PREDICTIONS, SAMPLES
-from mybert.common.sequence_length import trained_tokens
 from mybert.explanation.explainer import Explainer
-from mybert.explanation.similarity import SimilarityPredictor, make_predictor
+from mybert.explanation.similarity import SimilarityPredictor, is_encoder
 from mybert.finetuning.data.choices import texts_and_names
 from mybert.finetuning.data.stream_input import RowColumns
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictSettings
-from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint
+from mybert.finetuning.settings import PredictorSettings
+from mybert.inference.checkpoint import Checkpoint, open_checkpoint, trained_tokens
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
 from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
@@ -79,11 +77,12 @@ def heads_of(name: str, device: str = "auto") -> list[Head]:
     """The tabs of an index, or a checkpoint: of its task, or of the heads of a pretrained model and of its encoder."""
     if is_index(name):
         return [_index(Index(name, device=device))]
-    predictor = make_predictor(PredictSettings(model=name, inputs=["-"], device=device))
-    if not isinstance(predictor, SimilarityPredictor):
+    settings = PredictorSettings(model=name, device=device)
+    if not is_encoder(name):
+        predictor = Predictor(settings)
         return [_TASKS[predictor.task.name](predictor, recorded_examples(name, predictor))]
-    checkpoint = load_checkpoint(name)
-    checkpoint.model.to(choose_device(device, checkpoint.model))
+    checkpoint = open_checkpoint(name, device=device, dtype="float32")
+    predictor = SimilarityPredictor(settings, checkpoint)
     return [*_pretrained(checkpoint, recorded_samples(name)), _similarity(predictor), _search(predictor)]
 
 

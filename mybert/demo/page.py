@@ -16,8 +16,8 @@ from mybert.common.hub import name_for_others
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
 from mybert.demo.heads import Answer, Head, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
-from mybert.finetuning.evaluation.predict import predict
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.evaluation.predict import write_predictions
+from mybert.finetuning.evaluation.prediction_files import write_table
 
 with needing("demo", "mybert demo"):
     import gradio as gr
@@ -172,10 +172,10 @@ def _file_part(heads: dict[str, Head]) -> None:
                     if head.source is None:
                         answer_file(head, path, output)
                     else:
-                        settings = PredictSettings(
-                            model="model", inputs=[path], output=str(output), errors="skip", spreadsheet_safe=True
-                        )
-                        predict(settings, head.source)
+                        records = output.with_suffix(".jsonl")
+                        with records.open("w", encoding="utf-8", newline="\n") as file:
+                            write_predictions([path], "skip", head.source, file)
+                        write_table(records, output, spreadsheet_safe=True)
             yield list(map(str, made))  # gradio copies the files before it resumes the generator
 
     button.click(predict_file, given, result, concurrency_id="model", api_name="predict_file")

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from transformers import EvalPrediction
 
 from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
-from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
-from mybert.common.sequence_length import trained_tokens
 from mybert.distillation.losses import cosine_loss, relation_loss, state_loss
 from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSettings, weights
+from mybert.inference.checkpoint import open_checkpoint, trained_tokens
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.evaluation import label_sums, metrics_from_sums
 from mybert.training.soft_targets import soft_loss
@@ -35,9 +34,8 @@ def load_teacher(
 ) -> tuple[MyBertForMaskedLM, bool]:
     """The teacher, and whether it has a masked-language-model head; `longest` as in `build_model`."""
     name = settings.teacher
-    model, own, missing = load_with_tokenizer(MyBertForMaskedLM, name)
-    head = [key for key in missing if key.startswith("cls.predictions")]
-    refuse_missing(name, set(missing) - set(head))
+    opened = open_checkpoint(name, MyBertForMaskedLM, new_head=True)
+    model, own = opened.model, opened.tokenizer
     if different := own.difference_from(tokenizer):
         raise UserError(
             f"--teacher {name} has another {different} than the corpus; build the corpus with "
@@ -55,7 +53,7 @@ def load_teacher(
             "`mybert corpus … --max-length %d`",
             *(longest, name, trained, trained),
         )
-    return model.requires_grad_(False), not head
+    return model.requires_grad_(False), not opened.missing
 
 
 @dataclass

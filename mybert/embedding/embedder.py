@@ -17,20 +17,21 @@ from torch import Tensor
 
 from modeling_mybert import MyBertModel
 from modeling_mybert.answer_decoding_mybert import end_with_marks
-from mybert.common.checkpoint_loading import explain_unreadable, load_with_tokenizer, refuse_missing
-from mybert.common.command_line import make_settings
-from mybert.common.devices import choose_device
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
-from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
 from mybert.common.python_values import text_list
 from mybert.common.sentence_modules import SentenceModules, module_entries, modules_folder, read_sentence_modules
-from mybert.common.sequence_length import check_max_length, trained_tokens
-from mybert.common.settings import POOLING_MODES
+from mybert.common.settings import POOLING_MODES, settings_of
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
-from mybert.inference.cpu import optimize_for_inference
-from tokenization import MyBertTokenizer
+from mybert.inference.batches import batches, packed_inputs, token_limit
+from mybert.inference.checkpoint import (
+    Checkpoint,
+    check_max_length,
+    explain_unreadable,
+    open_checkpoint,
+    trained_tokens,
+)
 
 if TYPE_CHECKING:
     from mybert.common.keywords import EmbedderKeywords
@@ -77,6 +78,7 @@ class Embedder:
 
     Args:
         model: folder or Hub name of a MyBERT or BERT checkpoint, or `EncodingSettings`.
+        checkpoint: the same one, if it is open.
         options: fields of `EncodingSettings`, where `model` is a name.
 
     Attributes:
@@ -99,16 +101,21 @@ class Embedder:
         ('apple', 'Apple', 0.784)
     """
 
-    def __init__(self, model: str | PathLike[str] | EncodingSettings, **options: Unpack["EmbedderKeywords"]):
-        if not isinstance(model, EncodingSettings):
-            (model,) = make_settings([EncodingSettings], (model,), options)
-        self.settings = model
+    def __init__(
+        self,
+        model: str | PathLike[str] | EncodingSettings,
+        *,
+        checkpoint: Checkpoint | None = None,
+        **options: Unpack["EmbedderKeywords"],
+    ):
+        self.settings = model = settings_of(EncodingSettings, model, options)
         self.modules, encoder, self._refusal = _read_modules(model.model)
         try:
-            self.model, tokenizer = _load(model, encoder)
+            opened = checkpoint or _load(model, encoder)
         except UserError as error:
             raise self._refusal or error from error
-        config = self.model.config
+        self.model, self.tokenizer = opened.model.base_model, opened.tokenizer
+        config, tokenizer = self.model.config, self.tokenizer
         self.backend = tokenizer.plain_text_backend()
         if self.modules and self.modules.lower_case:
             normalizer = [self.backend.normalizer] if self.backend.normalizer else []
@@ -127,7 +134,7 @@ class Embedder:
         self.stride = room // 2 if self.settings.stride is None else self.settings.stride
         if self.settings.stride is not None and self.stride >= room:
             raise UserError(f"--stride {self.stride}: expected less than the {room} tokens of a window's text")
-        self.max_tokens_per_batch = tokens_per_batch(self.settings, self.model.device)
+        self.max_tokens_per_batch = token_limit(model.max_tokens_per_batch, self.model.device)
         self.tokens = self.truncated = 0
 
     @torch.inference_mode()
@@ -302,7 +309,7 @@ class Embedder:
         device, hidden = self.model.device, self.model.config.hidden_size
         pooled = torch.full((count, hidden), float("-inf") if mode == "max" else 0.0, device=device)
         totals = torch.zeros(count, 1, device=device)
-        for batch in batches_by_length(sequences, lambda sequence: len(sequence.ids), self.max_tokens_per_batch):
+        for batch in batches(sequences, lambda sequence: len(sequence.ids), self.max_tokens_per_batch):
             vectors, rows, positions = self._encode(batch, mode == "pooler")
             if mode == "max":
                 pooled.index_reduce_(0, rows, vectors, "amax")
@@ -372,16 +379,11 @@ def _read_modules(name: str) -> tuple[SentenceModules | None, str, UserError | N
         return None, name, error
 
 
-def _load(settings: EncodingSettings, name: str) -> tuple[MyBertModel, MyBertTokenizer]:
-    """Loads the encoder in evaluation mode; its `pooler` is None if the checkpoint has no weights for it."""
-    model, tokenizer, missing = load_with_tokenizer(MyBertModel, name, settings.dtype)
-    refuse_missing(name, missing, new=("pooler.",))
-    if missing:
-        model.pooler = None
-    check_max_length(settings.max_length, model.config, name)
-    layers = model.config.num_hidden_layers
+def _load(settings: EncodingSettings, name: str) -> Checkpoint:
+    opened = open_checkpoint(name, MyBertModel, device=settings.device, dtype=settings.dtype)
+    check_max_length(settings.max_length, opened.model.config, name)
+    layers = opened.model.config.num_hidden_layers
     for layer in settings.layers:
         if not -layers - 1 <= layer <= layers:
             raise UserError(f"--layers: expected {-layers - 1} to {layers}, found {layer}")
-    device = choose_device(settings.device, model, settings.dtype)
-    return optimize_for_inference(model.eval().to(device)), tokenizer
+    return opened

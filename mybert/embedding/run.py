@@ -15,19 +15,11 @@ from mybert.common.manifest import fingerprint, write_manifest
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
-from mybert.corpus.part_files import Parts
-from mybert.corpus.work_folder import (
-    PARTS,
-    describe_rows_job,
-    finished_run,
-    job_digest,
-    with_absolute_model,
-    work_file,
-)
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.vector_files import VECTOR, WRITERS, vector_column
 from mybert.io.documents import Document, Problems
+from mybert.io.part_files import Parts, RowsJob
 from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
 
 
@@ -45,19 +37,18 @@ def embed(settings: EmbedSettings) -> Path:
             disk is full. Nothing is written then.
     """
     began = time.monotonic()
-    output, job = Path(settings.output), describe_rows_job(settings)
-    if finished_run(settings, job):
+    output, job = Path(settings.output), RowsJob(settings)
+    if job.finished:
         return output
-    with work_file(settings, job) as (path, scratch):
+    with job.working() as (path, scratch, parts):
         embedder = Embedder(settings)
         if embedder.modules and settings.pooling not in (None, "words"):
             replaced = ", ".join(embedder.modules.names)
             print(f"--pooling {settings.pooling} replaces the modules of {settings.model} ({replaced})")
         texts = _stored(settings, embedder, scratch)
-        parts = Parts(scratch / PARTS)
         if settings.engine == "ray":
             count = sum(1 for _ in texts.batches())
-            parts.compute_on_ray(partial(_VectorPart, with_absolute_model(settings), texts), count, "embedding")
+            parts.compute_on_ray(partial(_VectorPart, job.elsewhere(), texts), count, "embedding")
         else:
             _compute_here(_VectorPart(settings, texts, embedder), texts, parts)
         _join(parts, texts.count, path)
@@ -66,8 +57,8 @@ def embed(settings: EmbedSettings) -> Path:
             path.parent,
             "embed",
             settings=settings,
-            job=job_digest(job),
-            inputs={"model": job["model"], "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)}},
+            job=job.digest,
+            inputs={"model": job.model, "texts": {"paths": settings.inputs, "sha256": fingerprint(texts.path)}},
             counts={
                 "texts": texts.count,
                 "vectors": counts["vectors"],

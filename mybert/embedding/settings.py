@@ -66,11 +66,6 @@ class EncodingSettings(DeviceOptions):
         "(default: half a window)",
         least=0,
     )
-    max_tokens_per_batch: int | None = setting(
-        None,
-        "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)",
-        least=1,
-    )
 
     def __post_init__(self):
         self.layers = [self.layers] if isinstance(self.layers, int) else list(self.layers)

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from mybert.common.errors import UserError, needing
-from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
+from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainerSettings
 from mybert.explanation.targets import Target, evidence
-from mybert.finetuning.evaluation.inference import batches, inputs_of, logits_in
+from mybert.finetuning.evaluation.inference import inputs_of, logits_in
 from mybert.finetuning.evaluation.predictor import Outputs, Predictor
-from mybert.finetuning.onnx_model import OnnxModel
+from mybert.inference.batches import batches, token_limit
+from mybert.inference.onnx_model import OnnxModel
 
 _FIRST_STEPS, _MOST_STEPS = 16, 256
 _ARGUMENTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -74,13 +75,12 @@ def sequences_of(
 class Attributor:
     """Computes attributions of the scores of a predictor's task."""
 
-    def __init__(self, predictor: Predictor, settings: ExplainSettings):
+    def __init__(self, predictor: Predictor, settings: ExplainerSettings):
         with needing("explain", "an explanation"):
             import captum.attr as captum
         self.model, self.tokenizer, self.task = predictor.model, predictor.tokenizer, predictor.task
         self.settings, self.captum = settings, captum
-        on_cpu = self.model.device.type == "cpu"
-        self.max_tokens_per_batch = settings.max_tokens_per_batch or (1024 if on_cpu else 16384)
+        self.max_tokens_per_batch = token_limit(settings.max_tokens_per_batch, self.model.device)
         if isinstance(self.model, OnnxModel):
             if settings.method == INTEGRATED_GRADIENTS:
                 raise UserError("an ONNX model has no gradients; use --method occlusion")
@@ -107,9 +107,8 @@ class Attributor:
     def _round(self, given: Sequences, numbers: list[int], steps: int):
         """Yields the number and attribution of each target."""
         gradients = self.settings.method == INTEGRATED_GRADIENTS
-        sizes = [len(given.words[number]) * (steps if gradients else 1) for number in numbers]
-        for chosen in batches(sizes, self.max_tokens_per_batch):
-            some = [numbers[index] for index in chosen]
+        copies = steps if gradients else 1
+        for some in batches(numbers, lambda number: len(given.words[number]) * copies, self.max_tokens_per_batch):
             ids, others = self._batch(given, some)
             masked = self._masked(ids, given, some)
             if gradients:

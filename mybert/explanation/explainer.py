@@ -9,16 +9,16 @@ import pandas as pd
 import torch
 from datasets import Dataset
 
-from mybert.common.command_line import make_settings
+from mybert.common.settings import settings_of
 from mybert.explanation.attribution import Attribution, Attributor, sequences_of
-from mybert.explanation.settings import ExplainSettings
+from mybert.explanation.settings import ExplainerSettings
 from mybert.explanation.similarity import Similarity, make_predictor
 from mybert.explanation.targets import Target, features_of_rows, targets_of
 from mybert.explanation.token_places import Place, Text, places_of, texts_of
 from mybert.finetuning.evaluation.predictor import Outputs, Part, Predictor, Row, list_rows
 
 if TYPE_CHECKING:
-    from mybert.common.keywords import ExplainKeywords
+    from mybert.common.keywords import ExplainerKeywords
 
 
 class Explainer:
@@ -31,8 +31,8 @@ class Explainer:
 
     Args:
         model: folder or Hub name of a fine-tuned checkpoint, or of an encoder for pairs of texts; a `Predictor`; or
-            all settings of `mybert explain`.
-        settings: of `mybert explain`, by keyword: `method`, `labels`, `steps`, `tolerance`, `device`, …
+            `ExplainerSettings`.
+        settings: fields of `ExplainerSettings`: `method`, `labels`, `steps`, `tolerance`, `device`, …
 
     Raises:
         UserError: the checkpoint or a setting cannot be used, or captum is not installed.
@@ -44,15 +44,13 @@ class Explainer:
     """
 
     def __init__(
-        self, model: str | PathLike[str] | Predictor | ExplainSettings, **settings: Unpack["ExplainKeywords"]
+        self, model: str | PathLike[str] | Predictor | ExplainerSettings, **settings: Unpack["ExplainerKeywords"]
     ):
         predictor = model if isinstance(model, Predictor) else None
-        if not isinstance(model, ExplainSettings):
-            name = "model" if predictor else model
-            (model,) = make_settings([ExplainSettings], (name, ["-"]), settings)
-        self.settings = model
-        self.predictor = predictor or make_predictor(model)
-        self.attributor = Attributor(self.predictor, model)
+        name = predictor.settings.model if predictor else model
+        self.settings = settings_of(ExplainerSettings, name, settings)
+        self.predictor = predictor or make_predictor(self.settings)
+        self.attributor = Attributor(self.predictor, self.settings)
 
     def __call__(self, rows: Row | Iterable[Row] | Dataset | pd.DataFrame) -> dict[str, Any] | list[dict[str, Any]]:
         """

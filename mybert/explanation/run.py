@@ -69,7 +69,7 @@ def _write_lines(settings: ExplainSettings, explainer: Explainer, file: TextIO) 
 
 def _records(settings: ExplainSettings, explainer: Explainer) -> Iterator[dict[str, Any]]:
     with Bar(desc="explaining", unit="scores") as bar:
-        for part in checked_parts(settings, explainer.predictor):
+        for part in checked_parts(settings.inputs, settings.errors, explainer.predictor):
             yield from part.records(explainer.explain(part, bar.update))
 
 

@@ -9,18 +9,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig, MyBertModel
-from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.errors import UserError
 from mybert.common.sentence_modules import MODULES, SentenceModules
-from mybert.common.sequence_length import check_max_length
 from mybert.embedding.embedder import Embedder
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import CUT, ROW, map_rows
 from mybert.finetuning.tasks.registry import task_of_architecture
 from mybert.finetuning.tasks.text_classification import TextClassification, TextOptions
-from tokenization import MyBertTokenizer
+from mybert.inference.checkpoint import Checkpoint, check_max_length, explain_unreadable
 
 
 class Similarity(TextClassification):
@@ -71,8 +69,13 @@ class TextVectors(nn.Module):
 class SimilarityPredictor(Predictor):
     """A `Predictor` for an encoder; see `Similarity`. `embedder` has the same model."""
 
-    def _load(self, settings: PredictSettings) -> Finetuned:
-        self.embedder = embedder = Embedder(settings.model, device=settings.device, dtype=settings.dtype)
+    def __init__(self, settings: PredictorSettings, checkpoint: Checkpoint | None = None):
+        self._checkpoint = checkpoint
+        super().__init__(settings)
+
+    def _load(self, settings: PredictorSettings) -> Finetuned:
+        own = {"device": settings.device, "dtype": settings.dtype}
+        self.embedder = embedder = Embedder(settings.model, checkpoint=self._checkpoint, **own)
         embedder.check_modules()
         if embedder.modules and (embedder.default_prompt or embedder.modules.lower_case):
             raise UserError(
@@ -82,11 +85,10 @@ class SimilarityPredictor(Predictor):
         check_max_length(options.max_length, embedder.model.config, settings.model)
         task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))
         vectors = TextVectors(embedder.model, embedder.modules, settings.model).eval()
-        folder = embedder.modules.encoder if embedder.modules else settings.model
-        return Finetuned(vectors, MyBertTokenizer.from_pretrained(folder), task)
+        return Finetuned(vectors, embedder.tokenizer, task)
 
 
-def make_predictor(settings: PredictSettings) -> Predictor:
+def make_predictor(settings: PredictorSettings) -> Predictor:
     """A predictor of the checkpoint's task, or of similarities if the checkpoint is an encoder."""
     return (SimilarityPredictor if settings.task is None and is_encoder(settings.model) else Predictor)(settings)
 

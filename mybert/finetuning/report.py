@@ -24,7 +24,7 @@ from mybert.finetuning.evaluation.evaluate import (
 from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.evaluation.training_rows import TRAINING_ROWS
 from mybert.finetuning.recipes import print_summaries, summarise
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
@@ -159,7 +159,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
 def _score_teacher(job: Job) -> dict[str, dict[str, float]]:
     """Scores the teacher on the validation and test rows as the student read them; returns and prints its metrics."""
     settings, metric = job.settings, job.main_metric
-    teacher = load_finetuned(PredictSettings(model=settings.teacher, inputs=["-"]))
+    teacher = load_finetuned(PredictorSettings(model=settings.teacher))
     task = dataclasses.replace(job.task, config=teacher.task.config)  # with the thresholds of the teacher
     scores = {}
     for name in ("validation", "test"):

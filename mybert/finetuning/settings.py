@@ -281,10 +281,6 @@ class InferenceSettings(DeviceOptions, TaskSettings):
     max_length: int | None = setting(
         None, "Tokens per sequence, special tokens included (default: the value of fine-tuning).", least=8
     )
-    max_tokens_per_batch: int | None = setting(
-        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", least=1
-    )
-    overwrite: bool = setting(False, "Replace the output.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -321,6 +317,7 @@ class EvaluateSettings(EvaluationOptions, InferenceSettings):
         help="Output folder: results.json, predictions, report, and errors as text and picture.", writes=FOLDER
     )
     seed: int = setting(42, "Seed of the bootstrap samples.", least=0)
+    overwrite: bool = setting(False, "Replace the output.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -340,16 +337,22 @@ class EvaluateSettings(EvaluationOptions, InferenceSettings):
 
 
 @dataclass(kw_only=True)
-class PredictSettings(InferenceSettings):
-    """Model, rows without labels, and output of `mybert predict`."""
-
-    command: ClassVar[str] = "predict"
-    formats: ClassVar[tuple[str, ...]] = PREDICTION_FORMATS
+class PredictorSettings(InferenceSettings):
+    """Settings of `Predictor`: the model, and how it reads rows."""
 
     model: str = setting("", "Folder or Hub name of a fine-tuned checkpoint.", positional=True, reads=MODEL)
     columns: list[str] = setting(
         default_factory=list, help="Columns without a usual name, as ROLE=COLUMN, such as text=body."
     )
+
+
+@dataclass(kw_only=True)
+class PredictSettings(PredictorSettings):
+    """Model, rows without labels, and output of `mybert predict`."""
+
+    command: ClassVar[str] = "predict"
+    formats: ClassVar[tuple[str, ...]] = PREDICTION_FORMATS
+
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
@@ -375,6 +378,7 @@ class PredictSettings(InferenceSettings):
         "In .csv and .tsv, put an apostrophe before texts that spreadsheets would compute: those that begin with =, "
         "+, -, @ or a tab and are no numbers.",
     )
+    overwrite: bool = setting(False, "Replace the output.")
 
     def __post_init__(self):
         super().__post_init__()

@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as binary_cross_entropy
 
 from mybert.common.errors import UserError
-from mybert.common.sequence_length import trained_tokens
 from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.settings import FinetuneSettings, PredictSettings
+from mybert.finetuning.settings import FinetuneSettings, PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Task
+from mybert.inference.checkpoint import trained_tokens
 from mybert.training.soft_targets import soft_loss
 from tokenization import MyBertTokenizer
 
@@ -40,7 +40,7 @@ _LEAST = -1e4  # a logit whose probability is zero
 def load_teacher(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer) -> Finetuned:
     """Loads `settings.teacher` and checks that it has the vocabulary of the student."""
     name = settings.teacher
-    teacher = load_finetuned(PredictSettings(model=name, inputs=["-"]))
+    teacher = load_finetuned(PredictorSettings(model=name))
     if teacher.task.name != task.name:
         raise UserError(f"--teacher {name} was fine-tuned for {teacher.task.name}, not for {task.name}")
     if different := teacher.tokenizer.difference_from(tokenizer):

@@ -13,21 +13,19 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
-from mybert.common.checkpoint_loading import (
-    explain_unreadable,
-    refuse_missing,
-    refuse_other_shapes,
-    refuse_other_vocabulary,
-)
-from mybert.common.devices import choose_device, torch_dtype
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
-from mybert.common.sequence_length import check_max_length, trained_tokens
-from mybert.finetuning.onnx_model import OnnxModel, onnx_file
-from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictSettings, TaskSettings
+from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictorSettings, TaskSettings
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.registry import task_class, task_of_architecture
-from mybert.inference.cpu import optimize_for_inference
+from mybert.inference.checkpoint import (
+    check_max_length,
+    explain_unreadable,
+    load_model,
+    refuse_other_vocabulary,
+    trained_tokens,
+)
+from mybert.inference.onnx_model import OnnxModel, onnx_file
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)
@@ -69,10 +67,10 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
 
 def new_model(task: Task, checkpoint: str) -> PreTrainedModel:
     """The checkpoint's encoder with a new head, or with its own head if that has the same shape."""
-    return _load_model(task, checkpoint, head_is_new=True)
+    return load_model(task.head, checkpoint, new_head=True, config=task.config)[0]
 
 
-def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
+def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
     """Loads the checkpoint of `mybert evaluate` or `predict`, with its own options unless others are given."""
     config, tokenizer = _load(settings.model)
     _name_labels_once(config, settings.model)
@@ -92,9 +90,14 @@ def load_finetuned(settings: EvaluateSettings | PredictSettings) -> Finetuned:
         if settings.dtype != "float32" or settings.device not in ("auto", "cpu"):
             raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
         return Finetuned(OnnxModel(path, task.config), tokenizer, task)
-    model = _load_model(task, settings.model, head_is_new=False)
-    device = choose_device(settings.device, model, settings.dtype)
-    model = optimize_for_inference(model.eval().to(device, torch_dtype(settings.dtype)))
+    model, _, _ = load_model(
+        task.head,
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        remedy=f"fine-tune it with `mybert finetune --task {task.name}`",
+        config=task.config,
+    )
     return Finetuned(model, tokenizer, task)
 
 
@@ -137,13 +140,9 @@ def _name_labels_once(config: MyBertConfig, name: str) -> None:
 
 
 def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
-    """Task and options of a fine-tuned checkpoint, by their current names."""
+    """Task and options of a fine-tuned checkpoint."""
     found = getattr(config, "finetuned", None)
     found = dict(found) if isinstance(found, dict) else {}
-    if "overlap" in found:
-        found["stride"] = found.pop("overlap")
-    if "label_pieces" in found:
-        found["label_all_tokens"] = found.pop("label_pieces") == "all"
     if not isinstance(found.get("task", ""), str):
         raise UserError(f"checkpoint {name}: `finetuned` in its config.json has task = {short(found['task'])}")
     return found
@@ -156,16 +155,3 @@ def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None
         if field.name in stored and not isinstance(stored[field.name], expected):
             found = short(stored[field.name])
             raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {found}")
-
-
-def _load_model(task: Task, name: str, head_is_new: bool) -> PreTrainedModel:
-    with explain_unreadable(name):
-        model, report = task.head.from_pretrained(
-            name, config=task.config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    heads = tuple(f"{child}." for child, _ in model.named_children() if child != model.base_model_prefix)
-    new = (*heads, f"{model.base_model_prefix}.pooler.") if head_is_new else ()
-    refuse_other_shapes(name, [found for found in report["mismatched_keys"] if not found[0].startswith(new)])
-    remedy = "" if head_is_new else f"fine-tune it with `mybert finetune --task {task.name}`"
-    refuse_missing(name, report["missing_keys"], new, remedy)
-    return model

@@ -21,9 +21,3 @@ def pipeline_arguments(task: str | None, is_int8: bool) -> dict[str, Any]:
 def is_mybert(config: dict) -> bool:
     """Whether a config.json describes a MyBERT model; those before version 0.2 have the model type `mybert`."""
     return names_mybert(config) or config.get("model_type") == "mybert"
-
-
-def head_of(config: dict) -> str:
-    """The MyBERT class of the head that a config.json names; its `architectures` are those of BERT."""
-    saved = config.get("architectures") or ["BertModel"]
-    return f"My{str(saved if isinstance(saved, str) else saved[0]).removeprefix('My')}"

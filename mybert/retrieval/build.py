@@ -14,9 +14,9 @@ from mybert.common.manifest import MANIFEST
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
-from mybert.corpus.work_folder import describe_rows_job, finished_run, job_digest, work_folder
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.io.sources import files_of
+from mybert.io.work_folder import describe_rows_job, finished_run, job_digest, work_folder
 from mybert.retrieval.collections import IDS
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument, IndexOptions

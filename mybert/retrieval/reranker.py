@@ -7,18 +7,18 @@ import numpy as np
 
 from mybert.common.errors import UserError
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import PredictorSettings
 
 
 class Reranker:
     """A checkpoint of text-classification with one score, or two classes of which the second is relevant.
 
     Args:
-        options: `device` and `dtype` of `PredictSettings`.
+        options: `device` and `dtype` of `PredictorSettings`.
     """
 
     def __init__(self, model: str, **options: Any):
-        self._predictor = Predictor(PredictSettings(model=model, inputs=["-"], **options))
+        self._predictor = Predictor(PredictorSettings(model=model, **options))
         task = self._predictor.task
         labels = task.config.num_labels if task.name == "text-classification" else 0
         if labels not in (1, 2):

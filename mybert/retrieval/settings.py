@@ -65,9 +65,6 @@ class IndexSettings(DeviceOptions, TextFileOptions):
     language: str | None = setting(
         None, "language of stop words, stemmer and sentences, such as en; any for none (default: detected)"
     )
-    max_tokens_per_batch: int | None = setting(
-        None, "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)", least=1
-    )
     add: bool = setting(False, "add the documents to the index OUTPUT; those with the id of another one replace it")
     delete: list[str] = setting(default_factory=list, help="delete the documents with these ids from the index OUTPUT")
     resume: bool = setting(False, RESUME_HELP)

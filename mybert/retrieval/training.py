@@ -11,13 +11,13 @@ from transformers import EarlyStoppingCallback, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
 from modeling_mybert import use_for_bert
-from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.errors import UserError
 from mybert.common.manifest import HISTORY, RESULTS, identity, versions, write_json
 from mybert.common.tables import format_cell, print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.training import find_checkpoint
+from mybert.inference.checkpoint import explain_unreadable
 from mybert.reports.write import add_report
 from mybert.retrieval.collections import read_texts
 from mybert.retrieval.kinds import Kind, kind_of

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.packed_batches import packed_inputs
 from mybert.common.unread_text import without_unread_end
+from mybert.inference.batches import packed_inputs
 
 
 @torch.inference_mode()

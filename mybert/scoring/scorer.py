@@ -15,14 +15,11 @@ import torch
 
 from modeling_mybert import MyBertForMaskedLM
 from modeling_mybert.words_mybert import AddedTokens
-from mybert.common.checkpoint_loading import load_with_tokenizer, refuse_missing
-from mybert.common.command_line import make_settings
-from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
-from mybert.common.packed_batches import batches_by_length, packed_inputs, tokens_per_batch
 from mybert.common.python_values import text_list
-from mybert.common.sequence_length import check_max_length, trained_tokens
-from mybert.inference.cpu import optimize_for_inference
+from mybert.common.settings import settings_of
+from mybert.inference.batches import batches, packed_inputs, token_limit
+from mybert.inference.checkpoint import check_max_length, open_checkpoint, trained_tokens
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
 from mybert.scoring.settings import ScoringSettings
 
@@ -103,24 +100,20 @@ class Scorer:
     """
 
     def __init__(self, model: str | PathLike[str] | ScoringSettings, **options: Unpack["ScorerKeywords"]):
-        if not isinstance(model, ScoringSettings):
-            (model,) = make_settings([ScoringSettings], (model,), options)
-        self.settings = model
-        name = self.settings.model
-        bert, self.tokenizer, missing = load_with_tokenizer(MyBertForMaskedLM, name, self.settings.dtype)
-        if any(key.startswith("cls.predictions") for key in missing):
+        self.settings = model = settings_of(ScoringSettings, model, options)
+        name = model.model
+        opened = open_checkpoint(name, MyBertForMaskedLM, new_head=True, device=model.device, dtype=model.dtype)
+        if opened.missing:
             raise UserError(
                 f"checkpoint {name} has no masked-language-model head, which scores need; name a pretrained "
                 "checkpoint, or train its head with `mybert pretrain --init-from`"
             )
-        refuse_missing(name, missing)
-        check_max_length(self.settings.max_length, bert.config, name)
-        device = choose_device(self.settings.device, bert, self.settings.dtype)
-        self.model = optimize_for_inference(bert.to(device))
+        self.model, self.tokenizer = opened.model, opened.tokenizer
+        check_max_length(model.max_length, self.model.config, name)
         self.backend = self.tokenizer.plain_text_backend()
         self.special_ids = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        self.size = (self.settings.max_length or trained_tokens(bert.config, self.tokenizer)) - 2
-        self.max_tokens_per_batch = tokens_per_batch(self.settings, self.model.device)
+        self.size = (model.max_length or trained_tokens(self.model.config, self.tokenizer)) - 2
+        self.max_tokens_per_batch = token_limit(model.max_tokens_per_batch, self.model.device)
         self.tokens_read = 0
 
     def texts(self, texts: Iterable[str], within_word: bool = False) -> list[TextScore]:
@@ -182,7 +175,7 @@ class Scorer:
         [UNK], which stands for any unknown token.
         """
         scores, hits = np.zeros(count), np.zeros(count, dtype=np.int8)
-        for batch in batches_by_length(copies, lambda copy: len(copy.ids), self.max_tokens_per_batch):
+        for batch in batches(copies, lambda copy: len(copy.ids), self.max_tokens_per_batch):
             sequences, places, targets, rows, start = [], [], [], [], 0
             for ids, masked, scored, row in batch:
                 sequence = ids.copy()

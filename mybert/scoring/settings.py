@@ -35,11 +35,6 @@ class ScoringSettings(DeviceOptions):
         "(default: the model's maximum)",
         least=3,
     )
-    max_tokens_per_batch: int | None = setting(
-        None,
-        "maximum tokens per batch, without padding (default: 2048 on the CPU, 16384 elsewhere)",
-        least=1,
-    )
 
     def __post_init__(self):
         check(self, "model", bool(self.model), "a folder or Hub name")

@@ -14,7 +14,8 @@ from mybert.embedding.settings import EncodingSettings
 from mybert.explanation.similarity import is_encoder
 from mybert.finetuning.evaluation.inference import logits_of_rows
 from mybert.finetuning.evaluation.predictor import Part, Predictor
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import PredictorSettings
+from mybert.inference.batches import token_limit
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
 from mybert.serving.settings import ServeSettings
@@ -80,12 +81,12 @@ class ServedCheckpoint:
         for name in ("pooling", "long_texts"):
             if getattr(settings, name) != getattr(type(settings), name):
                 raise UserError(f"--{name.replace('_', '-')} has no effect on a task head; remove it")
-        self.predictor = Predictor(PredictSettings(model=settings.model, inputs=["-"], **self._chosen))
+        self.predictor = Predictor(PredictorSettings(model=settings.model, **self._chosen))
         model, tokenizer, task = self.predictor.model, self.predictor.tokenizer, self.predictor.task
         self.task, self.max_length = task.name, task.options.max_length
-        self.max_tokens_per_batch = most = self._tokens_per_batch(model)
+        self.max_tokens_per_batch, given = self._tokens_per_batch(model), settings.max_tokens_per_batch
         self._backend, collate = tokenizer.plain_text_backend(), task.collator(tokenizer)
-        self.compute = lambda rows, progress: logits_of_rows(model, collate, rows, most, progress)
+        self.compute = lambda rows, progress: logits_of_rows(model, collate, rows, given, progress)
 
     def _load_encoder(self) -> None:
         settings = self.settings
@@ -100,8 +101,8 @@ class ServedCheckpoint:
         self.compute = lambda ids, progress: embedder.vectors(ids, settings.pooling, progress)
 
     def _tokens_per_batch(self, model: MyBertPreTrainedModel) -> int:
-        """Default: twice the batch of `Embedder`, which splits it by length: batches of similar lengths are faster."""
-        return self.settings.max_tokens_per_batch or (4096 if model.device.type == "cpu" else 32768)
+        """Default: twice a batch of the model, which splits it by length: batches of similar lengths are faster."""
+        return self.settings.max_tokens_per_batch or 2 * token_limit(None, model.device)
 
     @property
     def is_int8(self) -> bool:

@@ -45,9 +45,6 @@ class ServeSettings(DeviceOptions):
     max_length: int | None = setting(
         None, "Maximum tokens of a text, special tokens included (default: the checkpoint's).", least=3
     )
-    max_tokens_per_batch: int | None = setting(
-        None, "Maximum tokens per batch (default: 4096 on the CPU, 32768 elsewhere).", least=1
-    )
     max_wait: float = setting(
         3.0, "Maximum milliseconds that a batch waits for further requests; a single client never waits."
     )

@@ -1,6 +1,5 @@
 """`mybert suggest`: a fine-tuned model + rows without labels → the rows worth labelling next."""
 
-import dataclasses
 import heapq
 import sys
 from collections.abc import Sequence
@@ -25,8 +24,8 @@ from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.evaluation.labelling_files import RowToLabel, write_rows_to_label
 from mybert.finetuning.evaluation.predict import checked_parts
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.onnx_model import OnnxModel
 from mybert.finetuning.tasks.base import ROW, Task
+from mybert.inference.onnx_model import OnnxModel
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
 from mybert.suggestion.settings import SuggestSettings
 
@@ -96,7 +95,7 @@ def _check_model(settings: SuggestSettings, predictor: Predictor) -> None:
 def _labelled_rows(settings: SuggestSettings, predictor: Predictor) -> list[Dataset | MemoryRows]:
     if not settings.labelled:
         return []
-    parts = checked_parts(dataclasses.replace(settings, inputs=settings.labelled, labelled=[]), predictor)
+    parts = checked_parts(settings.labelled, settings.errors, predictor)
     return [rows for part in parts for _, rows in part.tables]
 
 
@@ -108,7 +107,7 @@ def _most_uncertain(
     size, count, seen, pool = pool_size(settings.count), 0, set(known), []
     threshold = getattr(predictor.task.config, "label_threshold", None) or 0.5
     with Bar(desc="predicting", unit="features") as bar:
-        for part in checked_parts(settings, predictor):
+        for part in checked_parts(settings.inputs, settings.errors, predictor):
             count += len(part.numbers)
             given = dict(zip(part.numbers, part.given, strict=True))
             for numbers, rows, _, _, predictions in predictor.outputs(part, bar.update):

@@ -21,13 +21,13 @@ from mybert.adaptation.report import print_adaptation
 from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
-from mybert.common.checkpoint_loading import load_with_tokenizer
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
 from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
+from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.launch_checks import check_schedule_settings
@@ -37,6 +37,7 @@ from mybert.reports.write import add_report
 from mybert.scoring.scorer import Scorer
 from mybert.training.fingerprint import RunFingerprint
 from mybert.training.run_folder import RunFolder
+from tokenization import MyBertTokenizer
 
 STAGE = "adapt"
 _WORK, _RUN, _FACTS, _ROWS, _MODEL = "work", "run.json", "adaptation.json", "rows", "model"
@@ -226,16 +227,16 @@ def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: 
     for when, name in names.items():
         has_head = settings.eval_characters and not (new_head and when == "before")
         scorer = Scorer(name) if has_head else None
-        tokenizer = scorer.tokenizer if scorer else load_with_tokenizer(MyBertForPreTraining, name)[1]
+        tokenizer = scorer.tokenizer if scorer else MyBertTokenizer.from_pretrained(name)
         for title, file in (("domain", DOMAIN), ("general", GENERAL)):
             if sample := passages(read_texts(work / file), settings.eval_characters or 1):
                 scores = held_out_scores(tokenizer, scorer, read_texts(work / file), sample)
                 held_out.setdefault(title, {})[when] = scores
     nearest: dict[str, dict] = {}
     for when, name in (("before", START), ("after", _MODEL)) if new_ids else ():
-        model, tokenizer, _ = load_with_tokenizer(MyBertForPreTraining, str(work / name))
-        table = model.get_input_embeddings().weight
-        for word, found in nearest_tokens(table, tokenizer, new_ids[:_NEIGHBOURS]).items():
+        opened = open_checkpoint(str(work / name), MyBertForPreTraining, new_head=True)
+        table = opened.model.get_input_embeddings().weight
+        for word, found in nearest_tokens(table, opened.tokenizer, new_ids[:_NEIGHBOURS]).items():
             nearest.setdefault(word, {})[when] = found
     return {"held_out": held_out, "nearest_tokens": nearest}
 

@@ -1,5 +1,6 @@
 """`mybert trim`: remove from a model the tokens that a text does not contain; outputs on the text stay equal."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -19,10 +20,11 @@ from mybert.common.manifest import RESULTS, identity, write_json, write_manifest
 from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
+from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
 from mybert.release.card.card_data import PARENT
+from mybert.release.convert.companions import save_companions
 from mybert.release.convert.compare_models import outputs_of
-from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, save_companions
 from mybert.workflows.adapt import task_texts
 from tokenization import MyBertTokenizer
 from tokenization.vocabulary_change import keep_pieces, longest_matches
@@ -53,7 +55,7 @@ def trim(settings: TrimSettings) -> Path:
         "inputs": [settings.model, *settings.inputs, *settings.task_data],
     }
     refuse_existing(settings.output, **replacing)
-    checkpoint = load_checkpoint(settings.model)
+    checkpoint = open_checkpoint(settings.model)
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if tokenizer is None:
         raise UserError(f"checkpoint {settings.model} has no tokenizer; trim needs it to find the tokens of the text")
@@ -70,7 +72,7 @@ def trim(settings: TrimSettings) -> Path:
         _refuse_different(outputs, _outputs(model, trimmed, text), kept)
     with staged_folder(settings.output, **replacing) as folder:
         model.save_pretrained(folder)
-        save_companions(Checkpoint(checkpoint.name, model, trimmed, []), folder)
+        save_companions(dataclasses.replace(checkpoint, tokenizer=trimmed), folder)
         if (parent := Path(settings.model) / RESULTS).is_file():
             results = read_json_object(parent, "restore it, or remove it")
             write_json(folder / RESULTS, {PARENT: results.get(PARENT, results)})

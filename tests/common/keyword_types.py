@@ -18,6 +18,8 @@ API = {name: inspect.getfullargspec(found).args for name, found in inspect.getme
 FUNCTIONS = {name: name for name in COMMANDS if name in API}
 FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "index": "build_index"}
 CLASSES = {
+    "Predictor": ("mybert.finetuning.settings:PredictorSettings", ("model",)),
+    "Explainer": ("mybert.explanation.settings:ExplainerSettings", ("model",)),
     "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
     "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),
 }
@@ -25,8 +27,6 @@ SHARED = {  # keywords that several commands have
     "Command": ("pretrain", "evaluate", "score", "merge"),
     "Trainer": ("pretrain", "adapt", "distill", "finetune"),
     "Text": ("adapt", "trim", "embed", "score", "tokenizer", "corpus"),
-    "Task": ("finetune", "evaluate", "predict", "explain", "suggest"),
-    "Inference": ("evaluate", "predict", "explain", "suggest"),
 }
 MAPPINGS = ("columns", "label_names", "losses")
 HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.

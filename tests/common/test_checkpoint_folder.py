@@ -15,9 +15,9 @@ from transformers import BertConfig, BertModel
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice, MyBertModel
 from mybert import cli
 from mybert.common.checkpoint_folder import check_checkpoint
-from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.errors import UserError
 from mybert.common.json_io import MAX_DEPTH, parse_json
+from mybert.inference.checkpoint import explain_unreadable
 from tokenization import MyBertTokenizer
 
 HUGE = 10**9  # a model of this size would never be built

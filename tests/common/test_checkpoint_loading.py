@@ -2,10 +2,10 @@
 
 import pytest
 
-from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.common.error_messages import did_you_mean
 from mybert.common.errors import UserError
 from mybert.common.manifest import write_manifest
+from mybert.inference.checkpoint import explain_unreadable
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ _SHARED = {"modeling_mybert", "tokenization", "mybert.inference", "mybert.common
 ALLOWED = {
     "modeling_mybert": {"mybert.inference"},  # where it is installed
     "tokenization": set(),
-    "mybert.inference": set(),
     "mybert.common": {"modeling_mybert", "tokenization"},
+    "mybert.inference": {"modeling_mybert", "tokenization", "mybert.common"},
     "mybert.io": {"modeling_mybert", "tokenization", "mybert.common"},
     "mybert.reports": {"mybert.common", "modeling_mybert"},  # which tags name entities
     "mybert.training": _SHARED,
@@ -72,6 +72,12 @@ def test_a_package_imports_only_what_lies_below_it(package):
             n for n in imported(path) if not any(f"{n}.".startswith(f"{p}.") for p in {package, *ALLOWED[package]})
         }
         assert not above, f"{path.relative_to(ROOT)} imports {above}"
+
+
+def test_what_the_code_of_checkpoints_calls_imports_nothing_of_ours():
+    folder, below = ROOT / "mybert/inference", ("mybert.inference.cpu", "mybert.inference.checks")
+    for path in [folder / "__init__.py", folder / "checks.py", folder / "varlen.py", *(folder / "cpu").glob("*.py")]:
+        assert all(name == "mybert.inference" or name.startswith(below) for name in imported(path)), path
 
 
 def test_every_stage_is_listed_here():

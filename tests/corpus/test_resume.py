@@ -17,10 +17,10 @@ import pytest
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
-from mybert.corpus import work_folder
 from mybert.corpus.examples import engines, shards
 from mybert.corpus.text import document_store
 from mybert.corpus.text.selection import load_filter
+from mybert.io import work_folder
 
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
 

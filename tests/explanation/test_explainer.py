@@ -18,7 +18,7 @@ from modeling_mybert import MyBertForSequenceClassification
 from mybert import Embedder, Predictor, UserError, cli
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import is_encoder
-from mybert.release.convert.full_checkpoint import load_checkpoint
+from mybert.inference.checkpoint import open_checkpoint
 
 TEXTS = ["a great film", "the very dull song, Ann sings in the sea!", "zebra"]
 CONTEXT = "Ann sings in Rome. Bert is in the sea."
@@ -48,7 +48,7 @@ def test_the_name_of_a_head_may_be_a_list_or_a_text(saved, models, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "architectures": saved}))
     assert not is_encoder(str(folder)) and is_encoder(str(models("encoder")))
-    model = load_checkpoint(str(folder)).model
+    model = open_checkpoint(str(folder)).model
     assert isinstance(model, MyBertForSequenceClassification)
     assert model.config.architectures == ["BertForSequenceClassification"]
 
@@ -169,7 +169,7 @@ def test_an_answer_at_the_edge_of_a_window_has_the_score_of_the_prediction(model
 def test_an_entity_has_the_mean_log_odds_of_its_tags(models):
     row = {"tokens": ["Ann", "sings", "in", "Rome", "the", "sea"]}
     (found,) = Explainer(models("tagger"))([row])
-    model, tokenizer = load_checkpoint(str(models("tagger"))).model, AutoTokenizer.from_pretrained(models("tagger"))
+    model, tokenizer = open_checkpoint(str(models("tagger"))).model, AutoTokenizer.from_pretrained(models("tagger"))
     with torch.no_grad():
         ids = tokenizer(" ".join(row["tokens"]), return_tensors="pt")
         firsts = [ids.word_ids(0).index(word) for word in range(6)]
@@ -187,7 +187,7 @@ def test_an_entity_has_the_mean_log_odds_of_its_tags(models):
 
 def test_a_row_whose_tags_are_not_explained_says_why(models, tmp_path, capsys):
     absent = next(
-        label for label in load_checkpoint(str(models("tagger"))).model.config.label2id if label not in ("O", "B-PER")
+        label for label in open_checkpoint(str(models("tagger"))).model.config.label2id if label not in ("O", "B-PER")
     )
     row = {"tokens": ["the", "sea"]}
     (found,) = Explainer(models("tagger"), labels=[absent])([row])

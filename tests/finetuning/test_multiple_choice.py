@@ -13,8 +13,7 @@ from mybert import Predictor, cli
 from mybert.common.errors import UserError
 from mybert.finetuning.data.dataset_loading import Split, read_split, table_of
 from mybert.finetuning.data.stream_input import RowColumns
-from mybert.finetuning.evaluation.inference import predict_rows
-from mybert.finetuning.task_checkpoint import Finetuned
+from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.tasks.multiple_choice import MultipleChoice
 from tokenization import MyBertTokenizer
 
@@ -327,8 +326,12 @@ def test_rows_with_different_numbers_of_choices_are_predicted_as_if_alone(tiny_c
     rows = Dataset.from_list([{"context": "the film", "choices": ["good", "bad", "dull film"][:n]} for n in (2, 3, 2)])
     assert not reader.check_rows(rows, training=False)
     assert "3 choices, most rows have 2" in str(reader.check_rows(rows, training=True))
-    together = predict_rows(Finetuned(model, tokenizer, reader), rows)
-    alone = [predict_rows(Finetuned(model, tokenizer, reader), rows.select([i]))[0] for i in range(3)]
+
+    def predictions(some: Dataset) -> list[dict]:
+        features = reader.features(some, tokenizer, training=False)
+        return reader.decode(logits_of(model, reader, tokenizer, features), features, some)
+
+    together, alone = predictions(rows), [predictions(rows.select([i]))[0] for i in range(3)]
     assert [len(one["scores"]) for one in together] == [2, 3, 2]
     for one, other in zip(together, alone, strict=True):
         assert one["scores"] == pytest.approx(other["scores"], abs=1e-6) and one["choice"] == other["choice"]

@@ -40,12 +40,12 @@ from mybert.finetuning.data.stream_input import read_lines
 from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
 from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
-from mybert.finetuning.evaluation.inference import batches
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.base import Matrix
 from mybert.finetuning.tasks.text_classification import TextClassification
+from mybert.inference.batches import batches
 from tokenization import MyBertTokenizer
 
 TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fine play", "a scene: the very good one"]
@@ -502,7 +502,7 @@ def test_an_output_must_not_be_an_input_or_a_device_and_a_link_is_kept(classifie
 
 
 def test_truncated_texts_are_counted(classifier, write_rows, tmp_path, capsys):
-    settings = PredictSettings(model=str(classifier), inputs=["-"], device="cpu")
+    settings = PredictorSettings(model=str(classifier), device="cpu")
     length = load_finetuned(settings).task.options.max_length
     words = {"fits": length - 2, "cut": length - 1}
     rows = write_rows("rows.jsonl", [{"text": "film " * count, "label": "good"} for count in words.values()])
@@ -834,13 +834,14 @@ def test_long_labels_leave_room_for_the_picture(tmp_path, monkeypatch):
     assert [label.get_text() for label in left.get_yticklabels()] == ["a sentence as a label a sente…", "b"]
 
 
-def test_batches_contain_every_index_once_within_the_limit():
+def test_batches_contain_every_item_once_within_the_limit():
     sizes = np.random.default_rng(0).integers(1, 30, size=100).tolist()
-    found = list(batches(sizes, 64))
+    found = list(batches(range(100), sizes.__getitem__, 64))
     assert sorted(number for batch in found for number in batch) == list(range(100))
-    assert all(max(sizes[number] for number in batch) * len(batch) <= 64 for batch in found)
+    assert all(sum(sizes[number] for number in batch) <= 64 for batch in found)
     assert len(found) < 40
-    assert list(batches([100, 1], 64)) == [[0], [1]]
+    assert list(batches([100, 1], int, 64)) == [[100], [1]]
+    assert list(batches([40, *[1] * 9], int, 64)) == [[40, 1, 1], [1] * 7]  # at most twice the limit with padding
 
 
 @pytest.mark.parametrize(

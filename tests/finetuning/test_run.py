@@ -20,12 +20,16 @@ from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning import report
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.labels import find_label_typos
-from mybert.finetuning.evaluation.inference import predict_rows
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
-from mybert.finetuning.settings import SWEEPS, FinetuneSettings, PredictSettings, default_epochs, default_learning_rate
+from mybert.finetuning.settings import (
+    SWEEPS,
+    FinetuneSettings,
+    default_epochs,
+    default_learning_rate,
+)
 from mybert.finetuning.soft_labels import SoftLabels
-from mybert.finetuning.task_checkpoint import load_finetuned, new_model, new_task
+from mybert.finetuning.task_checkpoint import new_model, new_task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 from tokenization import MyBertTokenizer
 
@@ -270,8 +274,7 @@ def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them
     words += ("--save-strategy", "no", "--eval-strategy", "no", "--load-best-model-at-end", "false")
     for output, more, share in (("as-is", (), 0.25), ("weighted", ("--class-weights",), 0.5)):
         assert finetune("text-classification", *words, *more, output=output) == 0
-        settings = PredictSettings(model=str(tmp_path / output), inputs=["-"], device="cpu")
-        (said,) = predict_rows(load_finetuned(settings), Dataset.from_dict({"text": ["the film"]}))
+        said = mybert.Predictor(str(tmp_path / output), device="cpu")("the film")
         assert said["scores"]["rare"] == pytest.approx(share, abs=0.03)
 
 

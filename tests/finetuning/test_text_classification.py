@@ -19,11 +19,11 @@ from transformers import (
 )
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
-from mybert import cli
+from mybert import Predictor, cli
 from mybert.common.errors import UserError
 from mybert.finetuning.data.run_data import load_data
-from mybert.finetuning.evaluation.inference import logits_of, predict_rows
-from mybert.finetuning.settings import FinetuneSettings, PredictSettings
+from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.settings import FinetuneSettings, PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_task
 from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
@@ -38,8 +38,7 @@ def results(folder) -> dict:
 
 
 def predictions(folder, texts: list[str]) -> list[dict]:
-    finetuned = load_finetuned(PredictSettings(model=str(folder), inputs=["-"], device="cpu"))
-    return predict_rows(finetuned, Dataset.from_dict({"text": texts}))
+    return Predictor(str(folder), device="cpu")(texts)
 
 
 @pytest.mark.slow
@@ -282,13 +281,13 @@ def test_a_given_stride_without_effect_is_refused_and_a_stored_one_is_not(
     assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions), "--stride", 4) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"mybert finetune: error: {message}"
     with pytest.raises(UserError, match=message):
-        load_finetuned(PredictSettings(model=str(classifier), inputs=["-"], stride=4))
+        load_finetuned(PredictorSettings(model=str(classifier), stride=4))
     windowed = shutil.copytree(classifier, tmp_path / "windowed")
     config = json.loads((windowed / "config.json").read_text())
-    config["finetuned"] |= {"long_texts": "window", "overlap": 3}
+    config["finetuned"] |= {"long_texts": "window", "stride": 3}
     (windowed / "config.json").write_text(json.dumps(config))
     for given, expected in (({"stride": 4}, ("window", 4)), ({"long_texts": "truncate"}, ("truncate", 3))):
-        found = load_finetuned(PredictSettings(model=str(windowed), inputs=["-"], **given)).task.options
+        found = load_finetuned(PredictorSettings(model=str(windowed), **given)).task.options
         assert (found.long_texts, found.stride) == expected
 
 

@@ -16,12 +16,12 @@ from sandbox import Target
 from targets_text import PIECES, VOCABULARY
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
-from mybert.common.checkpoint_loading import explain_unreadable
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.embedding.embedder import Embedder
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
-from mybert.release.convert.full_checkpoint import load_checkpoint, save_companions
+from mybert.inference.checkpoint import explain_unreadable, open_checkpoint
+from mybert.release.convert.companions import save_companions
 from tokenization import MyBertTokenizer
 
 WEIGHTS = "model.safetensors"
@@ -135,7 +135,7 @@ def prepare_tokenizer(folder: Path) -> None:
 
 def read_checkpoint(folder: Path) -> None:
     """Loads and saves as `import` and `export` do; all files are written into the output folder."""
-    checkpoint = load_checkpoint(str(folder))
+    checkpoint = open_checkpoint(str(folder))
     output = folder.parents[3] / "free/x/y/output"
     shutil.rmtree(output.parents[1], ignore_errors=True)
     output.mkdir(parents=True)
@@ -145,7 +145,7 @@ def read_checkpoint(folder: Path) -> None:
 
 
 def read_finetuned(folder: Path) -> None:
-    load_finetuned(PredictSettings(model=str(folder), inputs=["-"], device="cpu"))
+    load_finetuned(PredictorSettings(model=str(folder), device="cpu"))
 
 
 class Evil:

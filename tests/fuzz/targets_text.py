@@ -22,9 +22,9 @@ from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.work_folder import unfinished_folder
 from mybert.io.documents import read_documents
 from mybert.io.files import zstd
+from mybert.io.work_folder import unfinished_folder
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.training.sealed_checkpoints import SEAL, find_damage, seal
 from tokenization import MyBertTokenizer

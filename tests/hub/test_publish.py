@@ -12,9 +12,9 @@ from huggingface_hub import HfApi, constants
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert.cli import main
-from mybert.common.checkpoint_loading import load_with_tokenizer
 from mybert.common.errors import UserError
-from mybert.release.convert.full_checkpoint import Checkpoint, save_companions
+from mybert.inference.checkpoint import Checkpoint, open_checkpoint
+from mybert.release.convert.companions import save_companions
 from mybert.release.hub.push import NOT_VERIFIED
 from mybert.release.settings import PushSettings
 
@@ -52,10 +52,10 @@ def test_a_gated_repository_is_loaded_by_those_who_have_access(hub, client, send
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_TOKEN", stranger)
     with pytest.raises(ValueError, match="gated repo") as refused:
-        load_with_tokenizer(MyBertModel, REPO)
+        open_checkpoint(REPO, MyBertModel)
     assert REPO in str(refused.value)
     monkeypatch.setenv("HF_TOKEN", READER)
-    assert type(load_with_tokenizer(MyBertModel, REPO)[0]) is MyBertModel
+    assert type(open_checkpoint(REPO, MyBertModel).model) is MyBertModel
 
 
 def test_the_modules_of_a_sentence_encoder_on_the_hub_are_kept(hub, client, send, checkpoint, monkeypatch, tmp_path):
@@ -68,11 +68,11 @@ def test_the_modules_of_a_sentence_encoder_on_the_hub_are_kept(hub, client, send
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     for offline in (False, True):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-        save_companions(Checkpoint(REPO, None, None, []), folder := Path(tempfile.mkdtemp(dir=tmp_path)))
+        save_companions(Checkpoint(REPO, None, None, [], []), folder := Path(tempfile.mkdtemp(dir=tmp_path)))
         found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         assert found == {*parts, "config_sentence_transformers.json"}
     (tmp_path / "cache" / "models--alice--plain").mkdir()  # cached without modules.json
-    save_companions(Checkpoint("alice/plain", None, None, []), empty := Path(tempfile.mkdtemp(dir=tmp_path)))
+    save_companions(Checkpoint("alice/plain", None, None, [], []), empty := Path(tempfile.mkdtemp(dir=tmp_path)))
     assert not [*empty.iterdir()]
 
 

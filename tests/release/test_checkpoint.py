@@ -17,7 +17,8 @@ from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.release.convert.full_checkpoint import load_checkpoint, save_companions
+from mybert.inference.checkpoint import open_checkpoint
+from mybert.release.convert.companions import save_companions
 from tokenization import MyBertTokenizer
 
 HEADS = [
@@ -118,7 +119,7 @@ def test_a_checkpoint_with_both_heads_keeps_both_if_it_names_only_one(bert, tmp_
     """As google-bert/bert-base-uncased does."""
     folder = folder_of(bert, tmp_path, old_names(bert.state_dict()))
     change_json(folder / "config.json", architectures=["BertForMaskedLM"])
-    checkpoint = load_checkpoint(str(folder))
+    checkpoint = open_checkpoint(str(folder))
     assert isinstance(checkpoint.model, MyBertForPreTraining)
     assert not checkpoint.left_out
     assert checkpoint.tokenizer is None
@@ -127,7 +128,7 @@ def test_a_checkpoint_with_both_heads_keeps_both_if_it_names_only_one(bert, tmp_
 def test_unexpected_weights_are_named(bert, tmp_path, capsys):
     weights = bert.state_dict() | {"my_own.weight": torch.ones(1)}
     folder = str(folder_of(bert, tmp_path / "bert", weights))
-    assert load_checkpoint(folder).left_out == ["my_own.weight"]
+    assert open_checkpoint(folder).left_out == ["my_own.weight"]
     assert cli.main(["export", folder, "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "my_own.weight" in printed
@@ -140,8 +141,8 @@ def test_without_architectures_the_weights_decide_the_head(bert, minilm_folder, 
     shutil.copytree(minilm_folder, tmp_path / "encoder")
     for path in (folder, tmp_path / "encoder"):
         change_json(path / "config.json", architectures=None)
-    assert isinstance(load_checkpoint(str(folder)).model, MyBertForPreTraining)
-    encoder = load_checkpoint(str(tmp_path / "encoder"))
+    assert isinstance(open_checkpoint(str(folder)).model, MyBertForPreTraining)
+    encoder = open_checkpoint(str(tmp_path / "encoder"))
     assert isinstance(encoder.model, MyBertModel)
     assert not encoder.left_out
 
@@ -151,7 +152,7 @@ def test_an_encoder_saved_without_a_pooler_has_none(bert, tmp_path):
     weights = {name: x for name, x in bert.bert.state_dict().items() if not name.startswith("pooler.")}
     folder = folder_of(bert, tmp_path / "b", weights)
     change_json(folder / "config.json", architectures=["BertModel"])
-    assert load_checkpoint(str(folder)).model.pooler is None
+    assert open_checkpoint(str(folder)).model.pooler is None
 
 
 def test_an_invalid_checkpoint_is_one_message(bert, tmp_path):
@@ -173,20 +174,20 @@ def test_an_invalid_checkpoint_is_one_message(bert, tmp_path):
         (changed("layers", num_hidden_layers=0), "num_hidden_layers must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):
-            load_checkpoint(folder)
+            open_checkpoint(folder)
     for name, content, message in (("none", None, "no config.json"), ("list", "[]", "expected a JSON object")):
         config = Path(changed(name)) / "config.json"
         config.unlink() if content is None else config.write_text(content)
         with pytest.raises(UserError, match=message):
-            load_checkpoint(str(config.parent))
+            open_checkpoint(str(config.parent))
     half = changed("half")
     weights = Path(half) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:5000])
     with pytest.raises(UserError, match="half cannot be used"):
-        load_checkpoint(half)
+        open_checkpoint(half)
     weights.rename(weights.with_name("pytorch_model.bin")).write_bytes(b"")
     with pytest.raises(UserError, match=r"half cannot be used \(EOFError\)"):
-        load_checkpoint(half)
+        open_checkpoint(half)
 
 
 def test_a_tokenizer_of_another_checkpoint_is_refused(bert, tmp_path):
@@ -194,7 +195,7 @@ def test_a_tokenizer_of_another_checkpoint_is_refused(bert, tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in range(50))]
     MyBertTokenizer(pieces).save_pretrained(folder)
     with pytest.raises(UserError, match="has 55 tokens, the model 50"):
-        load_checkpoint(str(folder))
+        open_checkpoint(str(folder))
 
 
 @pytest.mark.parametrize("outside", ["../secret", "absolute"])
@@ -207,10 +208,10 @@ def test_only_folders_of_the_checkpoint_are_copied(bert, tmp_path, outside):
     modules = [{"path": path, "type": "sentence_transformers.models.Any"} for path in ("", "1_Pooling", "2_Normalize")]
     (folder / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "b/out").mkdir(parents=True)
-    save_companions(load_checkpoint(str(folder)), tmp_path / "b/out")
+    save_companions(open_checkpoint(str(folder)), tmp_path / "b/out")
     copied = {"out", "modules.json", "1_Pooling", "config.json"}
     assert {path.name for path in (tmp_path / "b").rglob("*")} == copied
     modules[1]["path"] = str(tmp_path / "a/secret") if outside == "absolute" else outside
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(UserError, match="leads out of the folder"):
-        save_companions(load_checkpoint(str(folder)), tmp_path / "b/out")
+        save_companions(open_checkpoint(str(folder)), tmp_path / "b/out")

@@ -15,7 +15,7 @@ import modeling_mybert
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.common.onnx_session import onnx_outputs
+from mybert.inference.onnx_model import onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
 from mybert.release.convert.export import export
 from mybert.release.convert.export_onnx import write_int8, write_onnx

@@ -16,9 +16,10 @@ from transformers.activations import ACT2FN
 
 from modeling_mybert import MyBertModel
 from mybert import Embedder, Predictor, UserError, cli, quantize
+from mybert.inference.checkpoint import open_checkpoint
 from mybert.inference.cpu.int8 import MyBertInt8Linear, int8_obstacle
 from mybert.release.card.card_data import CardData
-from mybert.release.convert.full_checkpoint import count_parameters, load_checkpoint
+from mybert.release.convert.companions import count_parameters
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
 from mybert.release.convert.quantize import least_output
 from mybert.release.hub.clean_process_check import run_pipeline
@@ -340,8 +341,8 @@ def test_a_new_int8_layer_has_the_buffers_that_are_loaded():
 @pytest.mark.parametrize("name", ["encoder", "classifier"])
 def test_all_parameters_are_counted_and_the_service_answers_as_the_python_api(name, quantised, models):
     folder = str(quantised(name))
-    count = count_parameters(load_checkpoint(folder).model)
-    assert count == load_checkpoint(str(models(name))).model.num_parameters() == CardData.of(Path(folder)).parameters
+    count = count_parameters(open_checkpoint(folder).model)
+    assert count == open_checkpoint(str(models(name))).model.num_parameters() == CardData.of(Path(folder)).parameters
     settings = ServeSettings(folder, device="cpu")
     with TestClient(Service(ServedCheckpoint(settings), settings, None).app) as client:
         assert client.get("/info").json()["model_dtype"] == "int8"

@@ -10,7 +10,6 @@ from datasets import Dataset, concatenate_datasets
 from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
-from mybert.common.sequence_length import trained_tokens
 from mybert.finetuning.data.dataset_loading import Split, read_split, read_splits
 from mybert.finetuning.data.held_out import held_out_rows
 from mybert.finetuning.data.labels import find_joined_labels, find_label_typos
@@ -21,6 +20,7 @@ from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
 from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import Task
+from mybert.inference.checkpoint import trained_tokens
 from tokenization import MyBertTokenizer
 
 _SHOWN = 5

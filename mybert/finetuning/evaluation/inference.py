@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
-from mybert.common.machine import threads
-from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import Task
+from mybert.inference.batches import batches, token_limit
 
 _READ_AT_ONCE = 10_000  # features sorted by length together
 _TARGETS = {"labels", "start_positions", "end_positions"}
-
-
-def predict_rows(finetuned: Finetuned, rows: Dataset) -> list[dict]:
-    """A prediction for each row, as `Task.decode` returns it. Rows have the canonical column names of the task."""
-    model, tokenizer, task = finetuned
-    features = task.features(rows, tokenizer, training=False)
-    return task.decode(logits_of(model, task, tokenizer, features), features, rows)
 
 
 def logits_of(
@@ -37,8 +29,7 @@ def logits_of(
 ) -> list[np.ndarray]:
     """The logits of each feature, in order, as `Task.decode` takes them.
 
-    A batch has at most `max_tokens_per_batch` tokens with padding (None: 4096 on the CPU, 32768 elsewhere); a longer
-    feature is a batch of its own. `progress` is called after each batch with its number of features.
+    `max_tokens_per_batch` is as in `token_limit`. `progress` is called after each batch with its number of features.
     """
     collate, inputs, found = task.collator(tokenizer), inputs_of(model, features), []
     for first in range(0, len(inputs), _READ_AT_ONCE):
@@ -62,15 +53,14 @@ def logits_of_rows(
     padding choices would be computed.
     """
     device = model.device  # found by a search of the parameters
-    limit = max_tokens_per_batch or (4096 if device.type == "cpu" else 32768)
+    limit = token_limit(max_tokens_per_batch, device)
     found: list[np.ndarray | None] = [None] * len(rows)
     alike: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
         ids = row["input_ids"]
         alike.setdefault(len(ids) if ids and isinstance(ids[0], list) else 1, []).append(number)
     for places in alike.values():
-        for batch in batches([token_count(rows[place]["input_ids"]) for place in places], limit):
-            numbers = [places[place] for place in batch]
+        for numbers in batches(places, lambda place: token_count(rows[place]["input_ids"]), limit):
             outputs = _forward(model, _batch([rows[number] for number in numbers], collate), device)
             for number, logits in zip(numbers, outputs, strict=True):
                 found[number] = logits
@@ -89,16 +79,6 @@ def inputs_of(model: PreTrainedModel, features: Dataset) -> Dataset:
 def _arguments(forward: Callable) -> set[str]:
     """The names of a model's arguments, without targets. Reading them takes as long as tokenizing a sentence."""
     return inspect.signature(forward).parameters.keys() - _TARGETS
-
-
-def batches(sizes: Sequence[int], limit: int) -> Iterator[list[int]]:
-    """Groups indices of `sizes`, longest first; largest size times number of indices is at most `limit`."""
-    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
-    while order:
-        threads.share()
-        count = max(1, limit // max(1, sizes[order[0]]))
-        yield order[:count]
-        order = order[count:]
 
 
 def token_count(ids: list) -> int:

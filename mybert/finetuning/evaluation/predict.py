@@ -4,6 +4,7 @@ import itertools
 import pickle
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,6 @@ from typing import NamedTuple, NoReturn, TextIO
 from mybert.common.errors import UserError
 from mybert.common.manifest import PREDICTIONS, identity, json_line, write_manifest
 from mybert.common.progress import Bar
-from mybert.corpus.part_files import Parts
-from mybert.corpus.work_folder import (
-    PARTS,
-    describe_rows_job,
-    finished_run,
-    job_digest,
-    with_absolute_model,
-    work_file,
-)
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.stream_input import has_lines, is_stream, read_lines
 from mybert.finetuning.data.validation import refuse_rows
@@ -29,6 +21,7 @@ from mybert.finetuning.evaluation.predictor import Part, Predictor, part_of
 from mybert.finetuning.settings import PredictSettings
 from mybert.finetuning.tasks.base import Problem
 from mybert.io.files import STDIN
+from mybert.io.part_files import Parts, RowsJob
 
 _ROWS_AT_ONCE = 8192  # sorted by length together: many batches, and little memory
 
@@ -41,7 +34,7 @@ class Counts(NamedTuple):
     cut: int
 
 
-def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Counts:
+def predict(settings: PredictSettings) -> Counts:
     """Writes a prediction for each row of the inputs, in order, with all columns of the row under `input`.
 
     Each prediction has its `line` in the input, from 1, or its `row` in formats without lines; of several inputs, also
@@ -49,27 +42,24 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
     instead of a prediction. With `errors="skip"`, each row that cannot be used has an `error`. `OUTPUT.manifest.json`
     records settings, inputs and counts.
 
-    Args:
-        predictor: instead of the one that the settings name.
-
     Raises:
         UserError: checkpoint, output or, with `errors="strict"`, a row cannot be used; no file is written.
     """
     if settings.output == STDIN:
-        return _predict(settings, predictor or Predictor(settings), sys.stdout)
-    job = describe_rows_job(settings)
-    if finished := finished_run(settings, job):
-        return Counts(**finished["counts"])
-    with work_file(settings, job) as (path, scratch):
-        predictor = predictor or Predictor(settings)
+        return write_predictions(settings.inputs, settings.errors, Predictor(settings), sys.stdout)
+    job = RowsJob(settings)
+    if job.finished:
+        return Counts(**job.finished["counts"])
+    with job.working() as (path, _, parts):
+        predictor = Predictor(settings)
         records = path.with_name(PREDICTIONS)
         with records.open("w", encoding="utf-8", newline="\n") as file:
             if any(map(is_stream, settings.inputs)):  # whose lines arrive in parts of any size
                 if settings.resume or settings.engine != "local":
                     raise UserError("--resume and --engine ray need files as inputs; a pipe can be read only once")
-                counts = _predict(settings, predictor, file)
+                counts = write_predictions(settings.inputs, settings.errors, predictor, file)
             else:
-                counts = _predict_in_parts(settings, predictor, Parts(scratch / PARTS), file)
+                counts = _predict_in_parts(job, predictor, parts, file)
         if path.suffix == ".jsonl":
             records.replace(path)
         else:
@@ -78,8 +68,8 @@ def predict(settings: PredictSettings, predictor: Predictor | None = None) -> Co
             path.parent,
             "predict",
             settings=settings,
-            job=job_digest(job),
-            inputs={"model": identity(settings.model), "rows": [identity(name) for name in settings.inputs]},
+            job=job.digest,
+            inputs={"model": job.model, "rows": [identity(name) for name in settings.inputs]},
             counts=counts._asdict(),
         )
     return counts
@@ -104,28 +94,25 @@ def main(settings: PredictSettings) -> None:
     print(f"predictions{place}: {counts.predictions:,}{more}", file=sys.stderr)
 
 
-def _predict(settings: PredictSettings, predictor: Predictor, file: TextIO) -> Counts:
-    rows = errors = cut = 0
-    parts = checked_parts(settings, predictor)
+def write_predictions(inputs: Sequence[str], errors: str, predictor: Predictor, file: TextIO) -> Counts:
+    """Writes the predictions for all rows as JSON lines, each part as soon as it is computed; see `checked_parts`."""
+    counts, parts = Counter(), checked_parts(inputs, errors, predictor)
     with Bar(desc="predicting", unit="features") as bar:
         for part in parts:
-            predictions, cut_here = predictor.predict(part, bar.update)
-            file.writelines(map(json_line, part.records(predictions)))
+            counts.update(_write(predictor, part, file, bar.update))
             file.flush()
-            rows += len(part.numbers)
-            errors += len(part.errors)
-            cut += cut_here
-    return Counts(rows - errors, errors, cut)
+    return Counts(*map(counts.__getitem__, Counts._fields))
 
 
-def _predict_in_parts(settings: PredictSettings, predictor: Predictor, parts: Parts, file: TextIO) -> Counts:
+def _predict_in_parts(job: RowsJob, predictor: Predictor, parts: Parts, file: TextIO) -> Counts:
     """Predicts the parts that are not finished, and joins all of them."""
-    given = enumerate(checked_parts(settings, predictor))
+    settings = job.settings
+    given = enumerate(checked_parts(settings.inputs, settings.errors, predictor))
     if settings.engine == "ray":
         stored = parts.folder / "rows"
         stored.mkdir(exist_ok=True)
         numbers = [_store(part, stored / str(number)) for number, part in given]
-        parts.compute_on_ray(partial(_StoredParts, with_absolute_model(settings), stored), len(numbers), "predicting")
+        parts.compute_on_ray(partial(_StoredParts, job.elsewhere(), stored), len(numbers), "predicting")
     else:
         with Bar(desc="predicting", unit="features") as bar:
             for number, part in given:
@@ -134,18 +121,19 @@ def _predict_in_parts(settings: PredictSettings, predictor: Predictor, parts: Pa
     for path in parts.finished():
         with path.open(encoding="utf-8", newline="\n") as part_file:
             shutil.copyfileobj(part_file, file)
-    counts = parts.counts()
-    return Counts(counts["rows"] - counts["errors"], counts["errors"], counts["cut"])
+    return Counts(*map(parts.counts().__getitem__, Counts._fields))
 
 
-def _write_part(
-    predictor: Predictor, part: Part, number: int, path: Path, progress: Callable[[int], object]
-) -> dict[str, int]:
+def _write(predictor: Predictor, part: Part, file: TextIO, progress: Callable[[int], object]) -> dict[str, int]:
     """Writes the predictions of a part; returns its counts."""
     predictions, cut = predictor.predict(part, progress)
+    file.writelines(map(json_line, part.records(predictions)))
+    return {"predictions": len(part.numbers) - len(part.errors), "errors": len(part.errors), "cut": cut}
+
+
+def _write_part(predictor: Predictor, part: Part, number: int, path: Path, progress: Callable) -> dict[str, int]:
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(map(json_line, part.records(predictions)))
-    return {"rows": len(part.numbers), "errors": len(part.errors), "cut": cut}
+        return _write(predictor, part, file, progress)
 
 
 def _store(part: Part, path: Path) -> None:
@@ -163,20 +151,20 @@ class _StoredParts:
         return _write_part(self._predictor, part, number, path, progress)
 
 
-def checked_parts(settings: PredictSettings, predictor: Predictor) -> Iterator[Part]:
+def checked_parts(inputs: Sequence[str], errors: str, predictor: Predictor) -> Iterator[Part]:
     """The rows of all inputs. All files are checked before the first part, so that an error in the last row costs no
     computation.
 
     Raises:
         UserError: an input cannot be read, or, with `errors="strict"`, a row of it cannot be used.
     """
-    for name in settings.inputs:
-        if is_stream(name) and settings.inputs.count(name) > 1:
+    for name in inputs:
+        if is_stream(name) and inputs.count(name) > 1:
             raise UserError(f"{name} can be read only once; name it once")
-    parts_of = {name: _parts_of(name, predictor) for name in settings.inputs}
+    parts_of = {name: _parts_of(name, predictor) for name in inputs}
     for name in [name for name in parts_of if not is_stream(name)]:
-        _check(name, parts_of[name](), settings.errors)
-    return _read([(name, parts_of[name]) for name in settings.inputs], settings.errors)
+        _check(name, parts_of[name](), errors)
+    return _read([(name, parts_of[name]) for name in inputs], errors)
 
 
 def _read(inputs: list[tuple[str, Callable[[], Iterator[Part]]]], errors: str) -> Iterator[Part]:

@@ -10,23 +10,22 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset
 
-from mybert.common.command_line import make_settings
 from mybert.common.error_messages import short
 from mybert.common.errors import UserError
 from mybert.common.json_io import unwritable
 from mybert.common.progress import no_dataset_bars
 from mybert.common.quantities import counted
-from mybert.common.settings import ERRORS
+from mybert.common.settings import ERRORS, settings_of
 from mybert.finetuning.data.memory_rows import MOST_ROWS, MemoryRows
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
 from mybert.finetuning.data.validation import find_problems, refuse_rows
 from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Problem, rows_cut
 
 if TYPE_CHECKING:
-    from mybert.common.keywords import PredictKeywords
+    from mybert.common.keywords import PredictorKeywords
 
 Row = str | Mapping[str, Any] | tuple
 
@@ -84,8 +83,8 @@ class Predictor:
     It may be called from several threads at once.
 
     Args:
-        model: folder or Hub name of a fine-tuned checkpoint, or all settings of `mybert predict`.
-        settings: of `mybert predict`, by keyword: `device`, `dtype`, `max_length`, `columns`, …
+        model: folder or Hub name of a fine-tuned checkpoint, or `PredictorSettings`.
+        settings: fields of `PredictorSettings`: `device`, `dtype`, `max_length`, `columns`, …
 
     Attributes:
         model, tokenizer: in evaluation mode, on its device.
@@ -113,15 +112,13 @@ class Predictor:
         >>>     return predictor(texts)
     """
 
-    def __init__(self, model: str | PathLike[str] | PredictSettings, **settings: Unpack["PredictKeywords"]):
-        if not isinstance(model, PredictSettings):
-            (model,) = make_settings([PredictSettings], (model, ["-"]), settings)
-        self._max_tokens_per_batch = model.max_tokens_per_batch
-        self.model, self.tokenizer, self.task = self._load(model)
+    def __init__(self, model: str | PathLike[str] | PredictorSettings, **settings: Unpack["PredictorKeywords"]):
+        self.settings = settings_of(PredictorSettings, model, settings)
+        self.model, self.tokenizer, self.task = self._load(self.settings)
         self._columns = RowColumns(self.task)
         self._tokenizing = threading.Lock()  # truncation is part of a tokenizer's state
 
-    def _load(self, settings: PredictSettings) -> Finetuned:
+    def _load(self, settings: PredictorSettings) -> Finetuned:
         return load_finetuned(settings)
 
     def __call__(
@@ -219,7 +216,9 @@ class Predictor:
         """Features and predictions of each table of a part; see `predict`."""
         for numbers, rows in part.tables:
             features = self.features(rows)
-            logits = logits_of(self.model, self.task, self.tokenizer, features, self._max_tokens_per_batch, progress)
+            logits = logits_of(
+                self.model, self.task, self.tokenizer, features, self.settings.max_tokens_per_batch, progress
+            )
             yield Outputs(numbers, rows, features, logits, self.task.decode(logits, features, rows))
 
 

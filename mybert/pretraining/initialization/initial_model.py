@@ -3,9 +3,9 @@
 from accelerate import PartialState
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.checkpoint_loading import explain_unreadable, refuse_missing
 from mybert.common.error_messages import cause
 from mybert.common.errors import UserError
+from mybert.inference.checkpoint import open_checkpoint
 from mybert.pretraining.schedule import parse_lengths
 from mybert.pretraining.settings import PretrainSettings
 from tokenization import MyBertTokenizer
@@ -44,19 +44,16 @@ def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest:
 
 
 def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: dict) -> MyBertForPreTraining:
-    with explain_unreadable(name):
-        if not _keeps_vocabulary(MyBertTokenizer.from_pretrained(name).get_vocab(), tokenizer.get_vocab()):
-            raise UserError(
-                f"--init-from {name} has another vocabulary than the corpus; name a checkpoint with the vocabulary of "
-                f"the corpus, or build the corpus with `--tokenizer {name}`"
-            )
-        # transformers would keep the 16 bits of a checkpoint, in which small updates are lost
-        model, report = MyBertForPreTraining.from_pretrained(
-            name, dtype="float32", output_loading_info=True, **choices
+    # transformers would keep the 16 bits of a checkpoint, in which small updates are lost
+    opened = open_checkpoint(name, MyBertForPreTraining, new_head=True, dtype="float32", **choices)
+    model = opened.model
+    if not _keeps_vocabulary(opened.tokenizer.get_vocab(), tokenizer.get_vocab()):
+        raise UserError(
+            f"--init-from {name} has another vocabulary than the corpus; name a checkpoint with the vocabulary of "
+            f"the corpus, or build the corpus with `--tokenizer {name}`"
         )
-    refuse_missing(name, report["missing_keys"], new=tuple(_HEADS))
-    if report["missing_keys"] and PartialState().is_main_process:
-        new = [head for prefix, head in _HEADS.items() if any(k.startswith(prefix) for k in report["missing_keys"])]
+    if opened.missing and PartialState().is_main_process:
+        new = [head for prefix, head in _HEADS.items() if any(key.startswith(prefix) for key in opened.missing)]
         print(f"{name} lacks weights of {', '.join(new)}: these are newly initialised")
     if longest > model.config.max_position_embeddings:
         raise UserError(

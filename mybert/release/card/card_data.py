@@ -7,9 +7,10 @@ from pathlib import Path
 from safetensors import safe_open
 
 from mybert.common.manifest import MANIFEST, RESULTS
+from mybert.inference.checkpoint import head_of
 from mybert.io.python_docs import is_python_docs
 from mybert.release.card.manifest_chain import PROVENANCE
-from mybert.release.heads import PIPELINES, head_of
+from mybert.release.heads import PIPELINES
 from mybert.release.hub.bundle_checks import read_object
 from mybert.release.hub.public_records import NOT_NAMED
 

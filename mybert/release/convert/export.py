@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from mybert.common.output_folders import staged_folder
+from mybert.inference.checkpoint import open_checkpoint
+from mybert.release.convert.companions import finish, print_conversion, refuse_int8
 from mybert.release.convert.compare_models import refuse_above
 from mybert.release.convert.export_onnx import check_onnx_packages, write_int8, write_onnx
-from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion, refuse_int8
 from mybert.release.settings import ExportSettings
 
 
@@ -23,7 +24,7 @@ def export(settings: ExportSettings) -> Path:
     check_onnx_packages()
     output = Path(settings.output)
     with staged_folder(output, overwrite=settings.overwrite, stage="export", inputs=[settings.model]) as folder:
-        checkpoint = load_checkpoint(settings.model)
+        checkpoint = open_checkpoint(settings.model)
         refuse_int8(checkpoint)
         measured = {"differences": write_onnx(checkpoint.model, folder)}
         refuse_above(settings.tolerance, measured["differences"], "--tolerance")

@@ -12,7 +12,7 @@ from transformers import BertConfig
 
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
-from mybert.common.onnx_session import INT8_FILE, ONNX_FILE, onnx_outputs
+from mybert.inference.onnx_model import INT8_FILE, ONNX_FILE, onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches, relative_errors
 
 _STACK = "pkg.torch.onnx.stack_trace"  # of each node, with the folders of this machine

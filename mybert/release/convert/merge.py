@@ -10,7 +10,8 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity, write_manifest
 from mybert.common.output_folders import staged_folder
 from mybert.common.tables import print_table
-from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint, refuse_int8, save_companions
+from mybert.inference.checkpoint import Checkpoint, open_checkpoint
+from mybert.release.convert.companions import refuse_int8, save_companions
 from mybert.release.settings import MergeSettings
 
 STAGE = "merge"
@@ -52,10 +53,10 @@ def merge(settings: MergeSettings) -> Path:
 
 def _average(settings: MergeSettings) -> Checkpoint:
     """The first checkpoint, with the average of all weights."""
-    first, total = load_checkpoint(settings.models[0]), {}
+    first, total = open_checkpoint(settings.models[0]), {}
     told: dict[str, tuple[str, Any]] = {}
     for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
-        checkpoint = load_checkpoint(name) if number else first
+        checkpoint = open_checkpoint(name) if number else first
         refuse_int8(checkpoint)
         _refuse_different(first, checkpoint)
         _refuse_other_task(checkpoint, told)

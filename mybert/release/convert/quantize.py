@@ -11,19 +11,18 @@ from modeling_mybert import MyBertModel
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout
 from mybert.common.errors import UserError
 from mybert.common.output_folders import staged_folder
-from mybert.common.packed_batches import batches_by_length, packed_inputs
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
-from mybert.common.sequence_length import trained_tokens
+from mybert.inference.batches import batches, packed_inputs, token_limit
+from mybert.inference.checkpoint import open_checkpoint, trained_tokens
 from mybert.inference.cpu.int8 import int8_obstacle, int8_products, use_bfloat16_attention
 from mybert.io.documents import read_documents
-from mybert.release.convert.full_checkpoint import finish, load_checkpoint, print_conversion, refuse_int8
+from mybert.release.convert.companions import finish, print_conversion, refuse_int8
 from mybert.release.convert.int8_rounding import int8_linear
 from mybert.release.settings import QuantizeSettings
 from tokenization import MyBertTokenizer
 
 OUTLIERS = 8
-_BATCH = 2048  # tokens
 
 
 @torch.no_grad()
@@ -45,7 +44,7 @@ def quantize(settings: QuantizeSettings) -> Path:
         raise UserError(f"mybert quantize: {obstacle}; run it on the machine that will use the model")
     inputs = [settings.model, *settings.texts]
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="quantize", inputs=inputs) as folder:
-        checkpoint = load_checkpoint(settings.model)
+        checkpoint = open_checkpoint(settings.model)
         model = checkpoint.model
         refuse_int8(checkpoint)
         model.float()  # of a checkpoint in half precision
@@ -97,8 +96,9 @@ def _sequences(settings: QuantizeSettings, tokenizer: MyBertTokenizer, longest: 
 def _quantise_layers(encoder: MyBertModel, sequences: list[np.ndarray], outliers: int) -> None:
     """Replaces the layers of `encoder`, one after the other."""
     states, layouts = [], []
-    for batch in batches_by_length(sequences, len, _BATCH):
-        inputs = packed_inputs(batch, torch.device("cpu"))
+    device = torch.device("cpu")
+    for batch in batches(sequences, len, token_limit(None, device)):
+        inputs = packed_inputs(batch, device)
         ids = inputs["input_ids"][0]
         layouts.append(packed_layout(inputs["cu_seq_lens_q"], inputs["max_length_q"], len(ids)))
         states.append(encoder.embeddings(ids, None, inputs["position_ids"][0]))

@@ -10,8 +10,8 @@ from pathlib import Path
 from mybert.common.errors import UserError
 from mybert.common.json_io import irregular, parse_json, read_json
 from mybert.common.manifest import MANIFEST
-from mybert.release.convert.full_checkpoint import load_checkpoint
-from mybert.release.heads import PIPELINES, head_of
+from mybert.inference.checkpoint import head_of, open_checkpoint
+from mybert.release.heads import PIPELINES
 from mybert.release.hub.secret_scan import as_text, find_paths, find_secrets
 from tokenization.tokenization_mybert import read_pieces
 
@@ -92,7 +92,7 @@ def checkpoint_problems(folder: Path, left_out: list[str]) -> Iterator[str]:
 def loading_problems(folder: Path, source: Path) -> Iterator[str]:
     """Loads model and tokenizer of a bundle; messages name the checkpoint `source`."""
     try:
-        checkpoint = load_checkpoint(str(folder))
+        checkpoint = open_checkpoint(str(folder))
         tokenizer, vocabulary = checkpoint.tokenizer, folder / "vocab.txt"
         rows = checkpoint.model.config.vocab_size
         if len(tokenizer) <= rows - _SPARE_ROWS:

@@ -13,7 +13,8 @@ from huggingface_hub.utils import filter_repo_objects
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import fingerprint
-from mybert.release.heads import head_of, is_mybert
+from mybert.inference.checkpoint import head_of
+from mybert.release.heads import is_mybert
 from mybert.release.hub.bundle import Bundle
 from mybert.release.hub.bundle_checks import read_object
 from mybert.release.hub.hub_errors import hub_errors

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from modeling_mybert import MyBertConfig, MyBertModel, operations_mybert
 from mybert.common.devices import quiet_loading
 from mybert.common.errors import UserError
+from mybert.inference.checkpoint import Checkpoint, open_checkpoint
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
-from mybert.release.convert.full_checkpoint import Checkpoint, load_checkpoint
 from mybert.release.heads import PIPELINES, pipeline_arguments
 
 SCRIPT = Path(__file__).with_name("clean_process_check.py")
@@ -31,7 +31,7 @@ _COMPUTING = ("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_")  # t
 def write_reference(checkpoint: Path, folder: Path) -> None:
     """Writes outputs, labels and token ids by the classes of this package into the new `folder`."""
     folder.mkdir()
-    loaded = load_checkpoint(str(checkpoint))
+    loaded = open_checkpoint(str(checkpoint))
     is_int8 = loaded.model.config.int8_outliers is not None
     with contextlib.nullcontext() if is_int8 else operations_of_torch():
         _write_reference(loaded, folder)
@@ -120,7 +120,7 @@ def compare_with_bert(folder: Path) -> float | None:
 
     None for int8 weights, which transformers has no BERT class for.
     """
-    model = load_checkpoint(str(folder)).model
+    model = open_checkpoint(str(folder)).model
     if model.config.int8_outliers is not None:
         return None
     arguments = {"add_pooling_layer": False} if isinstance(model, MyBertModel) and model.pooler is None else {}

@@ -1,16 +1,20 @@
 """Output computed in parts, each in a file, so that `--resume` and other machines compute only missing parts."""
 
+import contextlib
 import functools
 import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import write_json
+from mybert.common.output_folders import staged_file
 from mybert.common.progress import Bar
-from mybert.corpus.examples.engines import map_on_actors
+from mybert.io.work_folder import describe_rows_job, finished_run, job_digest, working
 
 Progress = Callable[[int], object]
 Compute = Callable[[int, Path, Progress], dict[str, int]]
@@ -48,6 +52,8 @@ class Parts:
 
     def compute_on_ray(self, make: Callable[[], Compute], count: int, name: str) -> None:
         """Computes the unfinished parts of `count` on a Ray cluster; each actor calls `make` once."""
+        from mybert.io.engines import map_on_actors  # which few runs need
+
         if missing := [number for number in range(count) if not self.is_finished(number)]:
             done = map_on_actors(functools.partial(self._computing, make), missing)
             for _ in Bar(done, total=len(missing), desc=name, unit="parts"):
@@ -71,3 +77,35 @@ class Parts:
         for number, _ in enumerate(self.finished()):
             total.update(read_json_object(self._counts_path(number), "start again without --resume"))
         return total
+
+
+class RowsJob:
+    """The computation of a file from rows, in parts.
+
+    Args:
+        settings: of a command with the settings `model`, `inputs`, `output`, `overwrite`, `engine` and `resume`.
+
+    Attributes:
+        model: its identity, for the manifest.
+        digest: of everything that determines the output, for the manifest.
+        finished: with `resume`, the manifest of the output if this job has made it; else None.
+    """
+
+    def __init__(self, settings: Any):
+        self.settings, self._description = settings, describe_rows_job(settings)
+        self.model = self._description["model"]
+        self.digest = job_digest(self._description)
+        self.finished = finished_run(settings, self._description)
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[tuple[Path, Path, Parts]]:
+        """The temporary path of the output, the scratch folder beside it, and the parts, which `resume` keeps."""
+        staged = functools.partial(staged_file, inputs=self.settings.inputs)
+        with working(self.settings, self._description, staged, lambda kept: any(kept.glob("parts/*.json"))) as opened:
+            path, scratch = opened
+            yield path, scratch, Parts(scratch / "parts")
+
+    def elsewhere(self) -> Any:
+        """The settings with an absolute model path, for processes in other folders."""
+        path = Path(self.settings.model)
+        return replace(self.settings, model=str(path.resolve())) if path.exists() else self.settings

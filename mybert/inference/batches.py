@@ -1,4 +1,4 @@
-"""Packed batches for inference: sequences of similar lengths, joined without padding."""
+"""Batches for inference: sequences of similar lengths, with a limited number of tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -11,11 +11,22 @@ from mybert.common.machine import threads
 Item = TypeVar("Item")
 
 
-def batches_by_length(items: Iterable[Item], length: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
-    """Batches of at most `limit` tokens, or of one item. The longest come first: a lack of memory shows at once."""
-    batch, total = [], 0
+def token_limit(given: int | None, device: torch.device) -> int:
+    """The setting `max_tokens_per_batch`, or its default on the device."""
+    # More tokens are not faster: the products of a batch then fill the cores, or a GPU. Fewer fit into caches and
+    # memory, and let batches have more similar lengths.
+    return given or (2048 if device.type == "cpu" else 16384)
+
+
+def batches(items: Iterable[Item], length: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
+    """Batches of at most `limit` tokens, or of one item. The longest come first: a lack of memory shows at once.
+
+    With padding, which ONNX graphs compute, a batch has at most twice as many tokens.
+    """
+    batch: list[Item] = []
+    total = 0
     for item in sorted(items, key=lambda item: -length(item)):
-        if batch and total + length(item) > limit:
+        if batch and (total + length(item) > limit or (len(batch) + 1) * length(batch[0]) > 2 * limit):
             threads.share()
             yield batch
             batch, total = [], 0
@@ -23,11 +34,6 @@ def batches_by_length(items: Iterable[Item], length: Callable[[Item], int], limi
         total += length(item)
     if batch:
         yield batch
-
-
-def tokens_per_batch(settings: Any, device: torch.device) -> int:
-    """The setting `max_tokens_per_batch`, or its default on the device."""
-    return settings.max_tokens_per_batch or (2048 if device.type == "cpu" else 16384)
 
 
 def packed_inputs(sequences: Sequence[np.ndarray], device: torch.device) -> dict[str, Any]:

@@ -17,11 +17,9 @@ from typing import Any
 from mybert.common.errors import UserError, needing
 from mybert.common.machine import usable_cores
 from mybert.common.progress import Bar
-from mybert.corpus.settings import CorpusSettings
-from tokenization.processes import map_unordered
 
 
-def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: CorpusSettings, name: str) -> list:
+def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: Any, name: str) -> list:
     """Computes `[function(task) for task in tasks]` on the engine of `settings`, with a progress bar called `name`.
 
     The function, the tasks and the results are pickled.
@@ -56,12 +54,14 @@ def one_thread_a_process() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _run_locally(function: Callable, tasks: Sequence, settings: CorpusSettings) -> Iterator[tuple[int, Any]]:
+def _run_locally(function: Callable, tasks: Sequence, settings: Any) -> Iterator[tuple[int, Any]]:
     """Yields the number and the result of each task, in the order of completion."""
+    from tokenization.processes import map_unordered  # the vocabulary is counted by it, too
+
     return map_unordered(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
 
 
-def _run_on_ray(function: Callable, tasks: Sequence, settings: CorpusSettings) -> Iterator[tuple[int, Any]]:
+def _run_on_ray(function: Callable, tasks: Sequence, settings: Any) -> Iterator[tuple[int, Any]]:
     """As `_run_locally`, by Ray Data, which repeats the tasks of a lost node on another."""
     return _results(_rows_on_ray(tasks).map(_call, fn_args=(function,)))
 

@@ -4,12 +4,11 @@ import contextlib
 import functools
 import glob
 import hashlib
-import importlib.metadata
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,12 @@ import filelock
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json, read_json_object
 from mybert.common.manifest import MANIFEST, identity, versions, write_json
-from mybert.common.output_folders import acquire, manifest_beside, staged_file, staged_folder
-from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.text.document_store import close_stored, open_stored
-from mybert.io.sources import Source, files_of
-from tokenization import MyBertTokenizer
+from mybert.common.output_folders import acquire, manifest_beside, staged_folder
+from mybert.io.sources import files_of
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH, _JOB, _LOCK, PARTS = ".scratch", "job.json", "lock", "parts"
+_SCRATCH, _JOB, _LOCK = ".scratch", "job.json", "lock"
 LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 
 
@@ -54,33 +50,29 @@ def job_digest(job: dict) -> str:
     return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def work_file(settings: Any, job: dict) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
-    """The temporary path of an output file, and the scratch folder beside it; kept if parts are finished."""
-    staged = functools.partial(staged_file, inputs=settings.inputs)
-    return _working(settings, job, staged, lambda scratch: any((scratch / PARTS).glob("*.json")))
-
-
 def work_folder(
     settings: Any,
     job: dict,
-    stage: str = "corpus",
-    is_worth: Callable[[Path], bool] = lambda scratch: open_stored(scratch) is not None,
+    stage: str,
+    is_worth: Callable[[Path], bool],
+    close: Callable[[], object] = lambda: None,
 ) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
-    """The folder that becomes the output of a stage, and the scratch folder in it.
-
-    Args:
-        is_worth: whether the scratch folder is worth keeping after an interruption; of a corpus, if it has all
-            documents.
-    """
-    return _working(settings, job, functools.partial(staged_folder, stage=stage), is_worth)
+    """The folder that becomes the output of a stage, and the scratch folder in it; see `working`."""
+    return working(settings, job, functools.partial(staged_folder, stage=stage), is_worth, close)
 
 
 @contextlib.contextmanager
-def _working(settings: Any, job: dict, staged: Callable, is_worth: Callable[[Path], bool]) -> Iterator:
+def working(
+    settings: Any,
+    job: dict,
+    staged: Callable,
+    is_worth: Callable[[Path], bool],
+    close: Callable[[], object] = lambda: None,
+) -> Iterator[tuple[Path, Path]]:
     """Yields the temporary path of `staged`, and the scratch folder, which is removed at the end.
 
     With `resume`, the folder of an unfinished run of the same job is used again. After an interruption it is kept if
-    the scratch folder `is_worth` it; after a kill it is always kept.
+    the scratch folder `is_worth` it; after a kill it is always kept. `close` closes files in the scratch folder.
     """
     with contextlib.ExitStack() as opened:  # closed before the folder is renamed or removed, as Windows requires
         left = unfinished_folder(settings.output, job, opened) if settings.resume else None
@@ -92,7 +84,7 @@ def _working(settings: Any, job: dict, staged: Callable, is_worth: Callable[[Pat
         )
         with staging as path, opened:
             scratch = (path if path.is_dir() else path.parent) / _SCRATCH
-            opened.callback(close_stored)
+            opened.callback(close)
             if left is None:
                 scratch.mkdir()
                 _lock(scratch, opened)
@@ -108,30 +100,15 @@ def describe_rows_job(settings: Any) -> dict:
     return {
         "settings": {name: value for name, value in asdict(settings).items() if name not in free},
         "format": Path(settings.output).suffix,
-        "inputs": list(map(_sizes_and_times, settings.inputs)),
+        "inputs": list(map(sizes_and_times, settings.inputs)),
         "model": identity(settings.model),
         "versions": versions(),
     }
 
 
-def _sizes_and_times(name: str) -> list[list[int]]:
+def sizes_and_times(name: str) -> list[list[int]]:
+    """Size and time of each file of an input, which is not read."""
     return [[file.stat().st_size, file.stat().st_mtime_ns] for file in files_of(name)]
-
-
-def with_absolute_model(settings: Any) -> Any:
-    """The settings with an absolute model path, for processes in other folders."""
-    path = Path(settings.model)
-    return replace(settings, model=str(path.resolve())) if path.exists() else settings
-
-
-def describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
-    """Everything that determines the result. Files are described by name, size and time, without reading them."""
-    return {
-        "settings": settings.decisive(),
-        "inputs": {source.name: _sizes_and_times(source.name) for source in sources},
-        "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
-        "versions": versions() | {"sentencex": importlib.metadata.version("sentencex")},
-    }
 
 
 def unfinished_folder(output: str | Path, job: dict, opened: contextlib.ExitStack) -> Path | None:

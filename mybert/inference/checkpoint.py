@@ -1,0 +1,240 @@
+"""`open_checkpoint`: a BERT or MyBERT with its tokenizer, and every error of loading as a one-line message."""
+
+import contextlib
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import WEIGHTS_NAME
+from transformers.utils.hub import cached_file
+
+import modeling_mybert
+from modeling_mybert import (
+    MyBertForMaskedLM,
+    MyBertForNextSentencePrediction,
+    MyBertForPreTraining,
+    MyBertModel,
+    MyBertPreTrainedModel,
+)
+from mybert.common.checkpoint_folder import (
+    CONFIG,
+    WEIGHTS,
+    check_checkpoint,
+    check_folder,
+    check_shapes,
+    weight_files,
+)
+from mybert.common.devices import choose_device, quiet_loading, torch_dtype
+from mybert.common.error_messages import cause, did_you_mean
+from mybert.common.errors import UserError
+from mybert.common.json_io import read_json_object
+from mybert.inference.cpu import optimize_for_inference
+from mybert.inference.onnx_model import ONNX_FILE
+from tokenization import MyBertTokenizer
+
+_NEEDED = (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json")
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
+_PRETRAINING = (MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePrediction)
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model in evaluation mode with its tokenizer, if the folder has one.
+
+    Attributes:
+        missing: weights of the model that the checkpoint lacks; they are newly initialised.
+        left_out: weights of the checkpoint that the model does not have.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: MyBertTokenizer | None
+    missing: list[str]
+    left_out: list[str]
+
+
+def open_checkpoint(name: str, head: type[PreTrainedModel] | None = None, **options: Any) -> Checkpoint:
+    """Loads a BERT or a MyBERT with its tokenizer.
+
+    Args:
+        name: folder or Hub name; the weights are in safetensors or PyTorch format.
+        head: class of the model; None: the one that was saved. The folder may then lack a tokenizer.
+        options: see `load_model`. With the saved head, weights have the stored data type unless `dtype` is given.
+
+    Raises:
+        UserError: the checkpoint or the device cannot be used.
+    """
+    model, missing, left_out = _with_saved_head(name, **options) if head is None else load_model(head, name, **options)
+    with explain_unreadable(name, checked=True):
+        has_none = Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES)
+        tokenizer = None if head is None and has_none else MyBertTokenizer.from_pretrained(name)
+    if tokenizer is not None:
+        refuse_other_vocabulary(name, tokenizer, model.config)
+    return Checkpoint(name, model, tokenizer, missing, left_out)
+
+
+def load_model(
+    head: type[Model],
+    name: str,
+    *,
+    new_head: bool = False,
+    device: str | None = None,
+    dtype: str | None = "float32",
+    remedy: str = "they would be random",
+    **options: Any,
+) -> tuple[Model, list[str], list[str]]:
+    """
+    Args:
+        new_head: whether the weights of head and pooler may be missing, or, with a `config`, of another shape.
+        device: that of inference, see `choose_device`; None: the CPU, for training and conversion.
+        dtype: of the model; None: as stored.
+        remedy: end of the message about missing weights.
+        options: arguments of `from_pretrained`, such as a `config` with other labels.
+
+    Returns:
+        The model in evaluation mode, and `missing` and `left_out` of `Checkpoint`. An encoder without weights for its
+        pooler gets none.
+    """
+    with explain_unreadable(name):
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        loaded: Any = head.from_pretrained(name, dtype=dtype and torch.float32, **options)
+    model, report = loaded
+    encoder = "" if model.base_model is model else f"{model.base_model_prefix}."
+
+    def is_new(key: str) -> bool:
+        return new_head and (not key.startswith(encoder) or key.startswith(f"{encoder}pooler."))
+
+    mismatched = report["mismatched_keys"]
+    refuse_other_shapes(name, [one for one in mismatched if "config" not in options or not is_new(one[0])])
+    missing, left_out = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    if isinstance(model, MyBertModel) and missing and all(key.startswith("pooler.") for key in missing):
+        model.pooler, missing = None, []
+    refuse_missing(name, [key for key in missing if not is_new(key)], remedy)
+    model.eval()
+    if device is not None:
+        dtype = dtype or "float32"
+        model = optimize_for_inference(model.to(choose_device(device, model, dtype), torch_dtype(dtype)))
+    # position_ids: a constant that older versions of transformers saved
+    return model, missing, [key for key in left_out if not key.endswith("position_ids")]
+
+
+def _with_saved_head(name: str, **options: Any) -> tuple[PreTrainedModel, list[str], list[str]]:
+    with explain_unreadable(name):
+        values, _ = PreTrainedConfig.get_config_dict(name)
+    head = head_of(values)
+    cls = getattr(modeling_mybert, head, None)
+    if cls is None or not issubclass(cls, MyBertPreTrainedModel):
+        raise UserError(f"checkpoint {name} is a {head.removeprefix('My')}, which has no counterpart in MyBERT")
+    remedy = f"they would be random in {head}"
+    options = {"dtype": None, "new_head": True, "remedy": remedy, **options}
+    loaded = load_model(cls, name, **options)
+    if any(key.startswith("cls.") for key in loaded[2]):  # bert-base-uncased names this head only
+        others = (load_model(kind, name, **options) for kind in _PRETRAINING)
+        loaded = min((loaded, *others), key=lambda found: (len(found[1]), len(found[2])))
+    refuse_missing(name, loaded[1], remedy.replace(head, type(loaded[0]).__name__))
+    return loaded
+
+
+def head_of(config: dict[str, Any]) -> str:
+    """The MyBERT class of the head that a config.json names; its `architectures` are those of BERT."""
+    saved = config.get("architectures") or ["BertModel"]
+    return f"My{str(saved if isinstance(saved, str) else saved[0]).removeprefix('My')}"
+
+
+def trained_tokens(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens of the longest sequence that a checkpoint was trained on; later position embeddings are untrained."""
+    return min(config.max_position_embeddings, tokenizer.model_max_length)
+
+
+def check_max_length(given: int | None, config: PreTrainedConfig, name: str) -> None:
+    """Raises a UserError if `--max-length` is above the number of positions of the checkpoint `name`."""
+    if given is not None and given > config.max_position_embeddings:
+        raise UserError(f"--max-length {given}: {name} has {config.max_position_embeddings} positions")
+
+
+@contextlib.contextmanager
+def explain_unreadable(name: str, checked: bool = False) -> Iterator[None]:
+    """Converts every exception of reading checkpoint `name` into a UserError; hides transformers' loading reports.
+
+    Its files are checked first, unless they have been `checked`, which may take requests to the Hub.
+    """
+    if not checked:
+        _check(name)
+    try:
+        with quiet_loading():
+            yield
+    except UserError:
+        raise
+    except pickle.UnpicklingError as error:  # torch.load's weights_only reads tensors only
+        refused = next((line for line in str(error).splitlines() if "GLOBAL" in line), "not a file of tensors")
+        raise UserError(
+            f"checkpoint {name}: its PyTorch weights contain more than tensors and could run code when loaded "
+            f"({refused.strip()}); use a copy in safetensors"
+        ) from error
+    except Exception as error:  # transformers and torch validate few types, so any exception is possible
+        if (Path(name) / ONNX_FILE).is_file():
+            raise UserError(
+                f"checkpoint {name} is an ONNX export; name the checkpoint that it was made from"
+            ) from error
+        place = "" if Path(name).exists() else f"no such folder{did_you_mean(name)}; on the Hub: "
+        reason = f"{place}{cause(error)}"
+        raise UserError(
+            f"checkpoint {name} cannot be used ({reason}); name a folder or Hub repository of a MyBERT or BERT"
+        ) from error
+
+
+def _check(name: str) -> None:
+    """`check_checkpoint`, also for models of the Hub and for PyTorch weights."""
+    check_checkpoint(name)
+    folder = Path(name)
+    if not folder.is_dir():
+        try:
+            files = [cached_file(name, file, _raise_exceptions_for_missing_entries=False) for file in _NEEDED]
+        except OSError:  # no access
+            return  # from_pretrained explains it
+        if files[0] is None:
+            return
+        folder = Path(files[0]).parent
+        if files[1] is None and files[2] is not None:
+            for file in sorted(set(weight_files(Path(files[2])))):
+                cached_file(name, file)
+        check_folder(name, folder)
+    index, weights = folder / f"{WEIGHTS_NAME}.index.json", folder / WEIGHTS_NAME
+    if index.is_file() or weights.is_file():
+        found: dict[str, list[int]] = {}
+        for file in [weights.name] if weights.is_file() else sorted(set(weight_files(index))):
+            with contextlib.suppress(Exception):  # from_pretrained explains it; an old format has no index of shapes
+                tensors = torch.load(folder / file, map_location="meta", weights_only=True, mmap=True)
+                found |= {key: list(tensor.shape) for key, tensor in tensors.items()}
+        check_shapes(name, read_json_object(folder / CONFIG, "copy it again"), found)
+
+
+def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
+    """Raises a UserError if the tokenizer of checkpoint `name` has more tokens than its model has embeddings."""
+    if len(tokenizer) > config.vocab_size:
+        raise UserError(
+            f"checkpoint {name}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size} embeddings; "
+            "they belong to different checkpoints"
+        )
+
+
+def refuse_missing(name: str, missing: Iterable[str], remedy: str) -> None:
+    """Raises a UserError that ends with `remedy` if weights of checkpoint `name` are missing."""
+    if lacking := sorted(missing):
+        raise UserError(f"checkpoint {name} lacks {len(lacking)} weights, such as {lacking[0]}; {remedy}")
+
+
+def refuse_other_shapes(name: str, mismatched: list[tuple[Any, ...]]) -> None:
+    """Raises a UserError if weights of checkpoint `name` do not fit its configuration.
+
+    `mismatched` are the `mismatched_keys` of `from_pretrained`: name, stored shape and expected shape.
+    """
+    for weight, stored, expected in sorted(mismatched):
+        raise UserError(
+            f"checkpoint {name}: {weight} has the shape {tuple(stored)}, and config.json requires {tuple(expected)}"
+        )
