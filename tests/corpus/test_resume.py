@@ -17,10 +17,11 @@ import pytest
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
-from mybert.corpus.examples import engines, shards
+from mybert.corpus.examples import shards
 from mybert.corpus.text import document_store
 from mybert.corpus.text.selection import load_filter
 from mybert.io import work_folder
+from tokenization import processes
 
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
 
@@ -71,7 +72,7 @@ def kill_while_reading(folder: Path) -> None:
 
 def kill_while_making_examples(folder: Path) -> None:
     """In processes that must end with their parent."""
-    results = engines.map_unordered
+    results = processes.map_unordered
 
     def some(*arguments):
         for result in results(*arguments):
@@ -79,7 +80,7 @@ def kill_while_making_examples(folder: Path) -> None:
                 die()
             yield result
 
-    engines.map_unordered = some
+    processes.map_unordered = some
 
 
 def kill_while_writing_the_data_set(folder: Path) -> None:
@@ -114,8 +115,8 @@ def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
         "2": (kill_while_making_examples, "training-shard-*.json"),
         "3": (kill_while_writing_the_data_set, "../validation/*"),
     }
-    for processes, (kill, left) in moments.items():
-        process = forks.Process(target=run, args=([*command, processes], kill, tmp_path))
+    for count, (kill, left) in moments.items():
+        process = forks.Process(target=run, args=([*command, count], kill, tmp_path))
         process.start()
         process.join(300)
         process.kill()

@@ -355,8 +355,8 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(
 
 @pytest.mark.parametrize("more", [(), ("--calibrate",), ("--load-best-model-at-end", "false", "--bf16", "true")])
 def test_a_run_builds_its_model_once_and_scores_it_as_it_is_saved(finetune, words, tmp_path, monkeypatch, more):
-    built, load = [], task_checkpoint._load_model
-    monkeypatch.setattr(task_checkpoint, "_load_model", lambda *args, **kw: built.append(0) or load(*args, **kw))
+    built, load = [], task_checkpoint.load_model
+    monkeypatch.setattr(task_checkpoint, "load_model", lambda *args, **kw: built.append(0) or load(*args, **kw))
     assert finetune(*words, "--num-train-epochs", 2, *more) == 0
     assert len(built) == 1
     saved = ("--model", tmp_path / "out", "--data", words[4], "--output", tmp_path / "scores", "--bootstrap", 0)

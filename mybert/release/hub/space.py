@@ -27,6 +27,7 @@ from mybert.release.settings import PushSettings
 
 _APP = '''"""The demo of a MyBERT model."""
 
+import os
 from pathlib import Path
 
 from mybert.demo.run import serve
