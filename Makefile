@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-fast test-oldest test-newest test-compatibility coverage lint types pyright docs dist
+.PHONY: help quickstart test test-fast test-long test-oldest test-newest test-compatibility coverage lint types pyright docs dist
 .PHONY: conformance clients fuzz generated format clean
 
 PYTHON ?= python3
@@ -29,6 +29,9 @@ test: .venv/installed ## install the dependencies and run the whole test suite
 
 test-fast: .venv/installed ## run the quick tests only
 	$(OFFLINE) $(BIN)/$(PYTEST) -m "not slow"
+
+test-long: .venv/installed ## run the tests of more than ten seconds, which the other targets leave out
+	$(OFFLINE) $(BIN)/$(PYTEST) -m long
 
 coverage: .venv/installed ## run the test suite and report line coverage in build/coverage
 	$(OFFLINE) $(BIN)/$(PYTEST) --cov --cov-report=term --cov-report=html

@@ -49,6 +49,17 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "serving": "answers limits",
 }
 
+_LONG = {  # more than ten seconds of a core: only `make test-long` and `pytest -m long` run them
+    "test_a_node_killed_while_parts_are_computed_costs_no_row_and_the_bytes_are_those_of_one_process",
+    "test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processes",
+    "test_workers_that_are_not_forked_give_the_same_files_as_one_process",
+    "test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights",
+    "test_the_command_on_two_processes_gives_the_model_of_one",
+    "test_a_notebook_runs",
+    "test_every_python_example_of_every_head_runs_also_on_long_texts",
+    "test_the_tests_of_all_changes_pass",
+}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps pytest-xdist from starting with the files of most tests: files of one long test would come last."""
@@ -56,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile.
 
     Files with slow tests come first, so that no worker waits at the end for one that the other has just begun.
@@ -67,6 +78,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or item.path.stem.removeprefix("test_") in _SLOW_MODULES.get(item.path.parent.name, "").split()
         ):
             item.add_marker("slow")
+        if getattr(item, "originalname", item.name) in _LONG:
+            item.add_marker("long")
+    if "long" not in config.option.markexpr and not any("::" in word for word in config.args):
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
