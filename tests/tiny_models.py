@@ -28,6 +28,46 @@ HEADS = {
     "filler": ("PreTraining", {"labels": []}),
 }
 
+_CONTEXT = "the good film the bad book"
+LABELLED = {  # task and six labelled rows of most heads
+    "classifier": ("text-classification", [{"text": f"a {w} film", "label": w} for w in ("good", "bad", "dull")] * 2),
+    "multi": (
+        "text-classification",
+        [{"text": f"a {a} {b} film", "label": [a, b]} for a, b in (("good", "fine"), ("bad", "dull"))] * 3,
+    ),
+    "regression": (
+        "text-classification",
+        [
+            {"text": f"a {w} film", "label": i + 0.5}
+            for i, w in enumerate(("bad", "dull", "good", "fine", "great", "very"))
+        ],
+    ),
+    "pairs": (
+        "text-classification",
+        [{"text": w, "text_pair": n, "label": w} for w in ("good", "bad") for n in ("film", "book", "song")],
+    ),
+    "tagger": (
+        "token-classification",
+        [{"tokens": ["the", "unseen", noun], "tags": ["O", "O", "B-X"]} for noun in ("film", "book", "song")] * 2,
+    ),
+    "reader": (
+        "question-answering",
+        [
+            {
+                "question": "very good",
+                "context": _CONTEXT,
+                "answers": {"text": [w], "answer_start": [_CONTEXT.index(w)]},
+            }
+            for w in ("film", "book")
+        ]
+        * 3,
+    ),
+    "chooser": (
+        "multiple-choice",
+        [{"context": "the film", "choices": ["is good", "is bad", "very dull"], "label": i} for i in (0, 1)] * 3,
+    ),
+}
+
 
 class TinyModels:
     """A function from a name in `HEADS` to the folder of its model."""

@@ -1,11 +1,11 @@
 """A tiny checkpoint and small data sets."""
 
-import json
 import string
 from pathlib import Path
 
 import pytest
 import torch
+from json_files import write_lines
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert import cli
@@ -45,11 +45,6 @@ def tiny_checkpoint(tmp_path_factory) -> Path:
     return folder
 
 
-def save_rows(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def run_finetune(task: str, model: Path, output: Path, *words) -> int:
     quick = {
         "--learning-rate": "5e-3",
@@ -60,7 +55,7 @@ def run_finetune(task: str, model: Path, output: Path, *words) -> int:
         "--use-cpu": "true",
         "--validation-share": 0,
     }
-    if "--validation" in words or "--validation-share" in words:
+    if {"--validation", "--validation-share", "--folds"} & {*words}:
         del quick["--validation-share"]
     if "--sweep" in words:
         del quick["--learning-rate"], quick["--per-device-train-batch-size"]
@@ -71,7 +66,7 @@ def run_finetune(task: str, model: Path, output: Path, *words) -> int:
 @pytest.fixture
 def write_rows(tmp_path):
     """A function that writes a file of JSON lines and returns its path."""
-    return lambda name, rows: save_rows(tmp_path / name, rows)
+    return lambda name, rows: write_lines(tmp_path / name, rows)
 
 
 @pytest.fixture
@@ -85,12 +80,23 @@ def finetune(tiny_checkpoint, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def classifier(tiny_checkpoint, opinions, tmp_path_factory) -> Path:
+def finetuned(tiny_checkpoint, tmp_path_factory):
+    """A function that trains on rows in memory and returns the new folder, which tests must not change."""
+
+    def run(task: str, train: list[dict], *words, **splits: list[dict]) -> Path:
+        folder = tmp_path_factory.mktemp("finetuned")
+        for name, rows in (("train", train), *splits.items()):
+            words = (f"--{name}", write_lines(folder / f"{name}.jsonl", rows), *words)
+        assert run_finetune(task, tiny_checkpoint, folder / "model", *words) == 0
+        return folder / "model"
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def classifier(finetuned, opinions) -> Path:
     """A model trained on `opinions`; tests must not change it."""
-    folder = tmp_path_factory.mktemp("classifier")
-    words = ("--train", save_rows(folder / "train.jsonl", opinions), "--num-train-epochs", 3)
-    assert run_finetune("text-classification", tiny_checkpoint, folder / "model", *words) == 0
-    return folder / "model"
+    return finetuned("text-classification", opinions, "--num-train-epochs", 3)
 
 
 @pytest.fixture(scope="session")

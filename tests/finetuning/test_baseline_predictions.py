@@ -59,11 +59,6 @@ def test_for_numbers_it_is_the_mean():
     assert found["pearson"] == pytest.approx(0, abs=1e-6) and found["spearman"] == 0
 
 
-def test_for_tags_it_is_the_best_tag():
-    rows = {"tokens": [["x"] * 3, ["x"] * 2], "tags": [["NOUN", "X", "X"], ["X", "NOUN"]]}
-    assert scores("token-classification", rows) == {"accuracy": 3 / 5}
-
-
 def test_for_tags_of_entities_it_is_the_best_tag_of_each_metric():
     tags = [["B-PER", "O", "O"], ["O", "B-LOC", "O", "B-PER"], ["B-LOC", "I-LOC", "O"]]
     found = scores("token-classification", {"tokens": [["x"] * len(row) for row in tags], "tags": tags})
@@ -75,15 +70,27 @@ def test_for_tags_of_entities_it_is_the_best_tag_of_each_metric():
     assert found["accuracy"] == pytest.approx(5 / 10)
 
 
-def test_for_choices_it_is_the_most_frequent_position():
-    rows = {"context": ["x"] * 4, "choices": [["a", "b", "c"]] * 4, "label": ["C", "B", "C", "A"]}
-    assert scores("multiple-choice", rows) == {"accuracy": 0.5}
+ANSWERS = [{"text": ["x"], "answer_start": [0]}, {"text": [], "answer_start": []}]
 
 
-def test_for_questions_it_is_no_answer():
-    answers = [{"text": ["x"], "answer_start": [0]}, {"text": [], "answer_start": []}]
-    found = scores("question-answering", {"question": ["x"] * 2, "context": ["x"] * 2, "answers": answers})
-    assert found == {"exact_match": 0.5, "f1": 0.5}
+@pytest.mark.parametrize(
+    ("task", "rows", "expected"),
+    [
+        ("multiple-choice", {"context": ["x"] * 4, "choices": [[*"abc"]] * 4, "label": [*"CBCA"]}, {"accuracy": 0.5}),
+        (
+            "token-classification",
+            {"tokens": [[*"xxx"], [*"xx"]], "tags": [["N", "X", "X"], ["X", "N"]]},
+            {"accuracy": 0.6},
+        ),
+        (
+            "question-answering",
+            {"question": ["x"] * 2, "context": ["x"] * 2, "answers": ANSWERS},
+            {"exact_match": 0.5, "f1": 0.5},
+        ),
+    ],
+)
+def test_for_choices_tags_and_questions_it_is_the_most_frequent_position_tag_and_no_answer(task, rows, expected):
+    assert scores(task, rows) == expected
 
 
 WORDS = np.array([f"word{number}" for number in range(40)])

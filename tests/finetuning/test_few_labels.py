@@ -1,14 +1,15 @@
 """Few labels: the parts against formulas, transformers and scikit-learn; runs and folds against runs by hand."""
 
-import json
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from json_files import read_lines
 from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
+from trained_runs import read_results
 from transformers import BertForSequenceClassification, set_seed
 
 from mybert import Predictor, cli
@@ -17,14 +18,6 @@ from mybert.finetuning.data.held_out import fold_of_rows
 from mybert.finetuning.evaluation.bootstrap_scores import interval_95
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import new_model, new_task
-
-
-def read(path):
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def lines(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def prepared(checkpoint, rows: list[dict]):
@@ -114,9 +107,9 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     words += ["--output", tmp_path / "out", "--use-cpu", "true", "--max-length", 32, "--bootstrap", 20]
     assert cli.main([*map(str, words)]) == 0
     text = capsys.readouterr().out
-    results = read(tmp_path / "out/results.json")
+    results = read_results(tmp_path / "out")
     assert results["few_labels"] in few_labels.STARTS and f"the encoder is {results['few_labels']}" in text
-    predictions = lines(tmp_path / "out/validation/predictions.jsonl")
+    predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
     assert [line["input"]["id"] for line in predictions] == list(range(24))
     assert results["validation"]["metrics"]["accuracy"] > 0.6
     assert results["validation"]["rows"] == 24 and results["data"]["train"]["rows"] == 24
@@ -137,37 +130,23 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     assert (tmp_path / "out/model.safetensors").read_bytes() == before
     for option in (["--num-train-epochs", "1"], ["--validation-share", "0.2"], ["--freeze", "encoder"]):
         assert cli.main([*map(str, words), "--overwrite", "--max-steps", "2", *option]) == 0
-        assert read(tmp_path / "out/results.json")["few_labels"] is None
+        assert read_results(tmp_path / "out")["few_labels"] is None
 
 
 def test_each_fold_is_predicted_by_the_model_of_the_others(finetune, opinions, write_rows, tmp_path, tiny_checkpoint):
-    train = write_rows("rows.jsonl", opinions)
     words = ("--max-steps", 4, "--seed", 3)
-    settings = ["--folds", 3, "--train", train, *words]
-    assert cli.main(["finetune", *map(str, [
-        "--task", "sentiment", "--model", tiny_checkpoint, "--output", tmp_path / "folds", "--learning-rate", "5e-3",
-        "--per-device-train-batch-size", 8, "--max-length", 32, "--bootstrap", 20, "--use-cpu", "true", *settings,
-    ])]) == 0  # fmt: skip
+    train = write_rows("rows.jsonl", opinions)
+    assert finetune("sentiment", "--folds", 3, "--train", train, *words, output="folds") == 0
     task, _, rows, _ = prepared(tiny_checkpoint, opinions)
     folds = fold_of_rows(rows, task, 3, seed=3)
     rest = write_rows("rest.jsonl", [row for row, fold in zip(opinions, folds, strict=True) if fold != 1])
     assert finetune("text-classification", "--train", rest, *words, output="rest") == 0
-    found = lines(tmp_path / "folds/validation/predictions.jsonl")
-    assert len(found) == len(opinions)
+    found = read_lines(tmp_path / "folds/validation/predictions.jsonl")
+    assert len(found) == len(opinions) == read_results(tmp_path / "folds")["validation"]["rows"]
     predictor = Predictor(tmp_path / "rest", device="cpu")
     for number in np.flatnonzero(folds == 1).tolist():
         expected = predictor(opinions[number]["text"])
         assert found[number]["scores"]["good"] == pytest.approx(expected["scores"]["good"], abs=1e-4)
-    assert read(tmp_path / "folds/results.json")["validation"]["rows"] == len(opinions)
-
-
-@pytest.mark.parametrize(
-    "option", [("--validation-share", "0.1"), ("--sweep", "paper"), ("--patience", "1"), ("--seeds", "2")]
-)
-def test_folds_are_refused_beside_what_needs_validation_rows(finetune, opinions, write_rows, capsys, option):
-    words = ("--task", "sentiment", "--model", "m", "--train", write_rows("a.jsonl", opinions), "--output", "o")
-    assert cli.main(["finetune", *map(str, words), "--folds", "3", *option]) == 2
-    assert "--folds" in capsys.readouterr().err
 
 
 def test_intervals_of_few_rows_cover_the_score_of_all():

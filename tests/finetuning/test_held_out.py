@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from datasets import Dataset
+from json_files import change_json
 from trained_runs import read_results as results
 
 from modeling_mybert import MyBertConfig
@@ -57,15 +58,8 @@ def test_each_label_with_enough_rows_is_on_both_sides(share):
 
 
 def test_rows_of_a_context_are_on_one_side_unless_most_rows_have_it():
-    generator = random.Random(0)
-    rows = [
-        {
-            "question": f"question {i}",
-            "context": f"context {generator.randrange(60)}",
-            "answers": {"text": [], "answer_start": []},
-        }
-        for i in range(300)
-    ]
+    draw, none = random.Random(0), {"text": [], "answer_start": []}
+    rows = [{"question": f"q {i}", "context": f"context {draw.randrange(60)}", "answers": none} for i in range(300)]
     chosen = held_out(rows, task="question-answering")
     sides: dict[str, set] = {}
     for i, row in enumerate(rows):
@@ -93,20 +87,12 @@ def test_a_tenth_of_the_training_rows_is_held_out_by_default(finetune, write_row
 
 
 def test_an_unfinished_run_with_other_held_out_rows_is_refused(finetune, write_rows, opinions, tmp_path, capsys):
-    words = (
-        "text-classification",
-        "--train",
-        write_rows("train.jsonl", opinions),
-        "--max-steps",
-        1,
-        "--validation-share",
-        0.1,
-    )
+    train = write_rows("train.jsonl", opinions)
+    words = ("text-classification", "--train", train, "--max-steps", 1, "--validation-share", 0.1)
     assert finetune(*words) == 0 == finetune(*words, "--resume")
-    manifest = tmp_path / "out/manifest.json"
-    old = json.loads(manifest.read_text())
-    del old["choices"]["held_out_by"]
-    manifest.write_text(json.dumps(old))
+    choices = json.loads((tmp_path / "out/manifest.json").read_text())["choices"]
+    del choices["held_out_by"]
+    change_json(tmp_path / "out/manifest.json", choices=choices)
     capsys.readouterr()
     assert finetune(*words, "--resume") == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -114,43 +100,26 @@ def test_an_unfinished_run_with_other_held_out_rows_is_refused(finetune, write_r
 
 
 def test_evaluated_rows_that_were_trained_on_are_counted(finetune, write_rows, opinions, tmp_path, capsys):
-    train = write_rows("train.jsonl", opinions)
+    train, warning = write_rows("train.jsonl", opinions), "The model was trained on evaluated rows"
     assert finetune("text-classification", "--train", train, "--max-steps", 1, "--validation-share", 0.1) == 0
     count = results(tmp_path / "out")["data"]["train"]["rows"]
     moved = shutil.copy(train, tmp_path / "moved.jsonl")
     new = [{"text": f"unseen {i}", "label": "good"} for i in range(8)]
     mixed = write_rows("mixed.jsonl", [*new, *({**row, "label": "bad"} for row in opinions[::-1])])
-    fresh = write_rows("fresh.jsonl", new)
-    copy = tmp_path / "copy"
+    fresh, copy = write_rows("fresh.jsonl", new), tmp_path / "copy"
     assert cli.main(["merge", str(tmp_path / "out"), str(tmp_path / "out"), "--output", str(copy)]) == 0
-    for model in (tmp_path / "out", copy):
-        for file, same, equal in ((moved, True, count), (mixed, False, count), (fresh, False, 0)):
-            capsys.readouterr()
-            words = [
-                "evaluate",
-                "--data",
-                str(file),
-                "--model",
-                str(model),
-                "--output",
-                str(tmp_path / "scores"),
-                "--overwrite",
-            ]
-            assert cli.main(words) == 0
-            printed = capsys.readouterr().out
-            trained = results(tmp_path / "scores")["training_rows"]
-            assert trained == {
-                "same_file": same,
-                "rows": 48 if same else len(file.read_text().splitlines()),
-                "equal": equal,
-            }
-            assert ("is the file that" in printed) is same
-            assert (f"{equal} of {trained['rows']} rows" in printed and "the scores are too high" in printed) is bool(
-                equal
-            )
-            assert ("The model was trained on evaluated rows" in printed) is bool(equal)
-            assert (
-                "The model was trained on evaluated rows" in (tmp_path / "scores/report.html").read_text()
-            ) is bool(equal)
-            cli.main(["doctor", str(tmp_path / "scores")])
-            assert ("The model was trained on evaluated rows" in capsys.readouterr().out) is bool(equal)
+    for model, file, rows, equal in (
+        *((tmp_path / "out", *case) for case in ((moved, 48, count), (mixed, 56, count), (fresh, 8, 0))),
+        (copy, mixed, 56, count),
+    ):
+        capsys.readouterr()
+        words = ("--data", file, "--model", model, "--output", tmp_path / "scores", "--overwrite", "--bootstrap", 0)
+        assert cli.main(["evaluate", *map(str, words)]) == 0
+        printed, same = capsys.readouterr().out, file == moved
+        trained = results(tmp_path / "scores")["training_rows"]
+        assert trained == {"same_file": same, "rows": rows, "equal": equal}
+        assert ("is the file that" in printed) is same
+        assert (f"{equal} of {rows} rows" in printed and "the scores are too high" in printed) is bool(equal)
+        assert (warning in printed) is (warning in (tmp_path / "scores/report.html").read_text()) is bool(equal)
+        cli.main(["doctor", str(tmp_path / "scores")])
+        assert (warning in capsys.readouterr().out) is bool(equal)

@@ -1,7 +1,6 @@
 """`mybert predict`, `mybert evaluate` and `Predictor` with a classifier of the tiny checkpoint."""
 
 import csv
-import dataclasses
 import io
 import json
 import math
@@ -19,31 +18,17 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
-from matplotlib import rcParams
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from json_files import read_lines as read
 from scipy.special import softmax
 
-from modeling_mybert import (
-    MyBertForMultipleChoice,
-    MyBertForQuestionAnswering,
-    MyBertForSequenceClassification,
-    MyBertForTokenClassification,
-)
+from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
-from mybert.common.tables import print_table
-from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.stream_input import read_lines
-from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
-from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
-from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.predictor import Predictor
 from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
-from mybert.finetuning.tasks.base import Matrix
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.inference.batches import batches
 from tokenization import MyBertTokenizer
@@ -68,11 +53,6 @@ def predict(*words) -> int:
 def evaluate(model, data, output, *words) -> int:
     fixed = ("--model", model, "--data", data, "--output", output, "--device", "cpu")
     return cli.main(["evaluate", *map(str, (*fixed, *words))])
-
-
-def read(lines: Path | str) -> list[dict]:
-    """The objects in a file or text of JSON lines."""
-    return [json.loads(line) for line in (lines.read_text() if isinstance(lines, Path) else lines).splitlines()]
 
 
 @pytest.fixture
@@ -181,18 +161,7 @@ def test_pandas_reads_a_table_of_predictions_back_with_equal_values(classifier, 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_no_cell_of_a_table_is_a_formula_if_it_is_to_be_safe(classifier, write_rows, tmp_path, capsys, suffix):
-    formulas = [
-        "=1+1",
-        "+cmd|' /C calc'!A0",
-        "-2+3",
-        "@SUM(A1)",
-        "\t=1",
-        "\r=1",
-        "\n=1",
-        "\uff1d1",
-        "-",
-        '=HYPERLINK("x")',
-    ]
+    formulas = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1", "-", '=H("x")']
     harmless = ["-1.5", "+3", "-2e-3", "a=1", "'=1", "1-1", "a\t=1", " a", "{=1}"]
     texts = [*formulas, *harmless]
     rows = write_rows("rows.jsonl", [{"text": f"film {i}", "note": text} for i, text in enumerate(texts)])
@@ -208,8 +177,6 @@ def test_no_cell_of_a_table_is_a_formula_if_it_is_to_be_safe(classifier, write_r
         notes.append([row["input.note"] for row in table])
         assert all(row["input.text"] == f"film {i}" for i, row in enumerate(table))
     assert notes == [texts, [*(f"'{text}" for text in formulas), *harmless]]
-    assert predict(classifier, rows, "--output", tmp_path / "p.jsonl", "--spreadsheet-safe") == 2
-    assert "--spreadsheet-safe has no effect" in capsys.readouterr().err
 
 
 def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifier, write_rows, capsys):
@@ -233,71 +200,19 @@ def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifi
         predictor(("a", "b"))
 
 
-def test_a_predictor_reads_pairs(finetune, write_rows, tmp_path):
-    rows = [{"text": word, "text_pair": noun, "label": word} for word in ("good", "bad") for noun in ("film", "book")]
-    assert finetune("text-classification", "--train", write_rows("train.jsonl", rows), "--max-steps", 2) == 0
-    predictor = Predictor(tmp_path / "out", device="cpu")
-    pairs = [("good", "film"), ("bad", "book")]
-    named = [{"text": text, "text_pair": pair} for text, pair in pairs]
-    assert predictor(pairs) == predictor(named)
-    assert predictor(pairs[0]) == predictor(named[0])
-    with pytest.raises(UserError, match="text_pair"):
-        predictor("good")
-
-
-@pytest.fixture(scope="module")
-def onnx_folder(classifier, tmp_path_factory):
-    pytest.importorskip("onnxruntime")
-    folder = tmp_path_factory.mktemp("onnx") / "model"
-    assert cli.main(["export", str(classifier), "--to", "onnx", "--output", str(folder)]) == 0
-    return folder
-
-
-def test_an_onnx_folder_is_predicted_and_evaluated_as_the_checkpoint(onnx_folder, expected, write_rows, tmp_path):
-    rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
-    assert predict(onnx_folder, rows, "--output", tmp_path / "predictions.jsonl") == 0
-    check(tmp_path / "predictions.jsonl", expected)
-    assert [one["scores"] for one in Predictor(onnx_folder)(TEXTS)] == [pytest.approx(e, abs=1e-5) for e in expected]
-    assert evaluate(onnx_folder, rows, tmp_path / "scores") == 0
-    check(tmp_path / "scores/predictions.jsonl", expected)
-
-
-@pytest.mark.parametrize(
-    ("head", "rows"),
-    [
-        (MyBertForTokenClassification, ["the good film", {"tokens": ["a", "very", "dull", "book"]}]),
-        (MyBertForQuestionAnswering, [("the film", "a very good film"), ("no", "a dull book " * 20)]),
-        (MyBertForMultipleChoice, [("the film", ["good", "bad book"]), ("a", ["no", "a very dull song"])]),
-    ],
-)
-def test_an_onnx_folder_of_every_head_predicts_as_the_checkpoint(tiny_checkpoint, tmp_path, head, rows):
-    pytest.importorskip("onnxruntime")
-    torch.manual_seed(0)
-    head.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
-    MyBertTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "model")
-    assert cli.main(["export", str(tmp_path / "model"), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
-    found, expected = (flat(Predictor(tmp_path / name, device="cpu")(rows)) for name in ("onnx", "model"))
-    assert len(found) > 4 and found == [
-        pytest.approx(value, abs=1e-4) if isinstance(value, float) else value for value in expected
-    ]
-
-
-def flat(value) -> list:
-    """The values in nested lists and dictionaries, in order."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return [value] if items is None else [one for item in items for one in flat(item)]
-
-
-def test_an_onnx_folder_that_cannot_be_used_is_refused(onnx_folder, write_rows, tmp_path, monkeypatch, capsys):
+def test_an_onnx_folder_that_cannot_be_used_is_refused(classifier, write_rows, tmp_path, monkeypatch, capsys):
+    (folder := tmp_path / "made").mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(classifier / name, folder)
+    (folder / "onnx").mkdir()
+    (folder / "onnx/model.onnx").write_bytes(b"cut off")
     rows = write_rows("rows.jsonl", [{"text": "a"}])
-    assert predict(onnx_folder, rows, "--dtype", "bfloat16") == 2
+    assert predict(folder, rows, "--dtype", "bfloat16") == 2
     assert "float32" in capsys.readouterr().err
-    shutil.copytree(onnx_folder, tmp_path / "damaged")
-    (tmp_path / "damaged/onnx/model.onnx").write_bytes(b"cut off")
-    assert predict(tmp_path / "damaged", rows) == 2
-    assert "damaged/onnx/model.onnx cannot be read" in capsys.readouterr().err
+    assert predict(folder, rows) == 2
+    assert "made/onnx/model.onnx cannot be read" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert predict(onnx_folder, rows) == 2
+    assert predict(folder, rows) == 2
     assert "pip install 'mybert[onnx]'" in capsys.readouterr().err
 
 
@@ -318,14 +233,6 @@ def test_bfloat16_predicts_nearly_the_same(classifier, expected, write_rows, tmp
     assert predict(classifier, rows, "--dtype", "float8") != 0
 
 
-def test_records_may_differ_in_columns_that_the_task_does_not_use(classifier, expected, type_in, capsys):
-    others = [{"label": "good"}, {"id": 2**64 - 1}, {"id": "x", "score": [10**30]}, {"id": {"a": None}}, {}]
-    records = [{**other, "text": text} for other, text in zip(others, TEXTS, strict=True)]
-    type_in(records)
-    assert predict(classifier, "-") == 0
-    assert check(capsys.readouterr().out, expected) == records
-
-
 def test_a_broken_record_of_standard_input_ends_after_the_predictions_before_it(classifier, type_in, capsys):
     type_in([{"text": "a"}, {"id": 7}])
     assert predict(classifier, "-") == 2
@@ -334,43 +241,11 @@ def test_a_broken_record_of_standard_input_ends_after_the_predictions_before_it(
     assert len(captured.out.splitlines()) == 1
 
 
-@pytest.mark.parametrize("errors", ["strict", "skip"])
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [("text=reviw", "has no column 'reviw' (did you mean 'review'?)"), ("txt=review", "--columns txt=review: text")],
-)
-def test_a_column_that_no_row_has_is_one_error(classifier, write_rows, type_in, capsys, errors, columns, message):
-    rows = [{"review": "a good film", "n": 1}, {"review": "a bad film"}]
-    words = (classifier, "-", "--columns", columns, "--errors", errors)
-    type_in(rows)
-    assert predict(*words) == 2
-    words = (classifier, write_rows("rows.jsonl", rows), *words[2:])
-    assert predict(*words) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and "line" not in captured.err
-    assert captured.err.count(message) == 2
-
-
 def test_a_given_column_may_be_missing_in_some_rows(classifier, write_rows, capsys):
     rows = write_rows("rows.jsonl", [{"n": 1}, {"review": "a good film"}])
     assert predict(classifier, rows, "--columns", "text=review", "--errors", "skip") == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["error"].startswith("it has no column 'review'") and second["label"] == "good"
-
-
-def test_with_errors_skip_every_row_has_an_output_line(classifier, expected, write_rows, tmp_path, capsys):
-    rows = [{"text": " "}, *({"text": text} for text in TEXTS), {"text": None}]
-    output = tmp_path / "predictions.jsonl"
-    words = ("--output", output, "--errors", "skip")
-    assert predict(classifier, write_rows("rows.jsonl", rows), write_rows("bad.jsonl", [{"text": ""}]), *words) == 0
-    first, *predicted, last, alone = read(output)
-    assert check(predicted, expected) == rows[1:-1]
-    sources = [one.pop("source") for one in (first, last, alone)]
-    assert first == {"error": "the text is empty", "line": 1, "input": rows[0]}
-    assert last == {"error": "the text is missing", "line": 7, "input": rows[-1]}
-    assert alone == {"error": "the text is empty", "line": 1, "input": {"text": ""}}
-    assert sources == [str(tmp_path / name) for name in ("rows.jsonl", "rows.jsonl", "bad.jsonl")]
-    assert ": 5, errors: 3" in capsys.readouterr().err
 
 
 BROKEN = {  # lines that cannot be used, and their errors
@@ -432,24 +307,11 @@ def parsed(line: bytes) -> dict | None:
     return found if isinstance(found, dict) else None
 
 
-@pytest.mark.parametrize("line", BROKEN)
-def test_a_broken_line_of_a_file_is_an_error_with_its_number(classifier, tmp_path, capsys, line):
-    (tmp_path / "rows.jsonl").write_bytes(b'{"text": "a"}\n\n' + line)
-    assert predict(classifier, tmp_path / "rows.jsonl") == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert BROKEN[line] in error and "--errors skip" in error
-    assert f"{tmp_path / 'rows.jsonl'}: 1 of 2 lines cannot be used: line 3: " in error
-
-
-def test_the_first_line_may_be_broken(finetune, tmp_path, type_in, capsys):
+def test_the_first_line_may_be_broken(models, type_in, capsys):
     choice = {"ctx": "the film", "ending0": "good", "ending1": "bad"}
-    train = tmp_path / "train.jsonl"
-    train.write_text(json.dumps({**choice, "label": 0}) + "\n")
-    assert finetune("multiple-choice", "--train", train, "--num-train-epochs", 1) == 0
     other = {"choices": ["dull", "fine"], "context": "a book", "ending0": None}
     type_in(["plain words", choice, {"ctx": "no choices"}, other])
-    capsys.readouterr()
-    assert predict(tmp_path / "out", "-", "--errors", "skip") == 0
+    assert predict(models("chooser"), "-", "--errors", "skip") == 0
     first, second, third, fourth = read(capsys.readouterr().out)
     assert "JSON lines with context, choices" in first["error"] and first["input"] == "plain words"
     assert second["text"] in ("good", "bad") and second["input"] == choice
@@ -488,19 +350,6 @@ def test_lines_do_not_depend_on_the_blocks_in_which_they_arrive(classifier, monk
             assert texts == expected and max(map(len, found)) <= at_once
 
 
-def test_an_output_must_not_be_an_input_or_a_device_and_a_link_is_kept(classifier, write_rows, tmp_path, capsys):
-    rows = write_rows("rows.jsonl", [{"text": "a good film"}])
-    assert predict(classifier, rows, "--output", rows, "--overwrite") == 2
-    assert f"output {rows} is the input {rows}" in capsys.readouterr().err
-    assert json.loads(rows.read_text()) == {"text": "a good film"}
-    assert predict(classifier, rows, "--output", "/dev/stdout", "--overwrite") == 2
-    assert "/dev/stdout" in capsys.readouterr().err
-    link, target = tmp_path / "link.jsonl", tmp_path / "target.jsonl"
-    link.symlink_to(target)
-    assert predict(classifier, rows, "--output", link) == 0
-    assert link.is_symlink() and json.loads(target.read_text())["input"] == {"text": "a good film"}
-
-
 def test_truncated_texts_are_counted(classifier, write_rows, tmp_path, capsys):
     settings = PredictorSettings(model=str(classifier), device="cpu")
     length = load_finetuned(settings).task.options.max_length
@@ -524,54 +373,70 @@ def test_logits_that_are_not_finite_are_an_error(classifier, write_rows, tmp_pat
     assert "logits are NaN or infinite" in capsys.readouterr().err
 
 
-def test_a_broken_row_or_an_impossible_output_is_named_and_no_file_is_written(
-    classifier, write_rows, tmp_path, capsys
-):
-    output, below = tmp_path / "predictions.jsonl", tmp_path / "rows.jsonl/predictions.jsonl"
-    rows, broken = write_rows("rows.jsonl", [{"text": "a"}, {"text": None}]), tmp_path / "broken.txt"
-    broken.write_bytes(b"good\nb\xe4d\n")
-    for data, place, message in (
-        (rows, output, f"{rows}: 1 of 2 lines cannot be used: line 2: the text is missing"),
-        (broken, output, f"{broken}: 1 of 2 lines cannot be used: line 2: not UTF-8"),
-        ("nowhere.txt", output, "nowhere.txt: there is no such file"),
-        (rows, tmp_path, f"output {tmp_path} is a folder; name a file"),
-        (rows, below, f"output {below} cannot be created: {rows} is a file"),
-        *((rows, tmp_path / name, ".jsonl, .csv, .tsv, .parquet") for name in ("p.xlsx", "p", "p.jsonl.gz")),
+MISTAKES = {  # of `mybert predict` with rows.jsonl of two rows, and words of the message
+    "rows.jsonl": "rows.jsonl: 1 of 2 lines cannot be used: line 2: the text is missing",
+    "bytes.txt": "bytes.txt: 1 of 2 lines cannot be used: line 2: not UTF-8",
+    "nowhere.txt": "nowhere.txt: there is no such file",
+    "god.jsonl": "no such file; did you mean good.jsonl?",
+    "good.jsonl none.jsonl": "none.jsonl holds no rows",
+    "pipe.csv": "pipe.csv is a pipe; name a file",
+    "good.jsonl --output .": "output . is a folder; name a file",
+    "good.jsonl --output rows.jsonl/p.jsonl": "output rows.jsonl/p.jsonl cannot be created: ",
+    "good.jsonl --output good.jsonl --overwrite": "output good.jsonl is the input good.jsonl",
+    "good.jsonl --output rows.jsonl --overwrite": "rows.jsonl was not made by mybert",
+    "good.jsonl --output /dev/stdout --overwrite": "/dev/stdout",
+    "good.jsonl --output p.xlsx": ".jsonl, .csv, .tsv, .parquet",
+    "good.jsonl --output p": ".jsonl, .csv, .tsv, .parquet",
+    "good.jsonl --output p.jsonl --spreadsheet-safe": "--spreadsheet-safe has no effect",
+    "good.jsonl --columns text=texd": "has no column 'texd' (did you mean 'text'?)",
+    "good.jsonl --columns txt=text --errors skip": "--columns txt=text: text",
+    "good.jsonl --bf16 true": "did you mean '--dtype",
+    "good.jsonl --dtype float8": "--dtype",
+    "good.jsonl --stride 4": "--stride has no effect without --long-texts window; add that, or leave it out",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_line_and_no_file_is_written(classifier, write_rows, tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    for name, rows in {"rows": [{"text": "a"}, {"text": None}], "good": [{"text": "a"}], "none": []}.items():
+        write_rows(f"{name}.jsonl", rows)
+    (tmp_path / "bytes.txt").write_bytes(b"good\nb\xe4d\n")
+    os.mkfifo(tmp_path / "pipe.csv")
+    before = {path.name: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()}
+    assert predict(classifier, *words.split()) == 2
+    captured = capsys.readouterr()
+    assert MISTAKES[words] in captured.err.splitlines()[-1] and not captured.out
+    assert {path.name: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_checkpoint_that_cannot_predict_is_one_line(changed, tiny_checkpoint, write_rows, capsys):
+    rows = write_rows("rows.jsonl", [{"text": "a"}])
+    twice = changed(lambda config: config | {"id2label": {"0": "1", "1": 1}})
+    for words, message in (
+        ((twice,), "`id2label` in its config.json has '1' twice; rename one"),
+        ((tiny_checkpoint,), "is not fine-tuned (it is BertForPreTraining)"),
+        ((tiny_checkpoint, "--task", "sentiment"), "lacks 2 weights, such as classifier.bias; fine-tune it"),
     ):
-        assert predict(classifier, data, "--output", place) == 2
+        assert predict(words[0], rows, *words[1:]) == 2
         assert message in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.txt", "rows.jsonl"]
 
 
-@pytest.mark.parametrize("text", ["it's great", "a film for 3.50"])
-def test_a_text_instead_of_a_file_gets_the_command_that_reads_it(classifier, text, monkeypatch, capsys):
+def test_a_text_instead_of_a_file_gets_the_command_that_reads_it(classifier, monkeypatch, type_in, capsys):
+    text = "it's for 3.50"
     assert predict(classifier, text) == 2
     error, _, ours = capsys.readouterr().err.strip().partition(' standard input: echo "TEXT" | ')
     assert f"there is no file {text!r}" in error
     assert shlex.split(ours) == ["mybert", "predict", str(classifier), "-"]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{text}\n".encode()), encoding="utf-8"))
+    type_in(f"{text}\n")
     assert predict(*shlex.split(ours)[2:]) == 0
     assert read(capsys.readouterr().out)[0]["input"] == {"text": text}
     assert predict(classifier, f"{text} " * 40) == 2
     assert f"there is no file {text!r}"[:-1] in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_errors_of_the_last_row_are_reported_before_the_first_prediction(classifier, write_rows, tmp_path, capsys):
-    good = write_rows("good.jsonl", [{"text": text} for text in TEXTS])
-    for broken, message in (
-        (write_rows("last.jsonl", [{"text": "a"}, {"text": ""}]), "line 2: the text is empty"),
-        (tmp_path / "god.jsonl", f"no such file; did you mean {good}?"),
-        (tmp_path / "god.csv", "no such file"),
-        (write_rows("none.jsonl", []), "none.jsonl holds no rows"),
-    ):
-        assert predict(classifier, good, good, broken) == 2
-        predicted = capsys.readouterr()
-        assert message in predicted.err and not predicted.out
-
-
-@pytest.mark.parametrize("name", ["pipe.txt", "63"])  # the shell names <(…) by a number
-def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys, name):
-    pipe = tmp_path / name
+def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys):
+    pipe = tmp_path / "63"  # the shell names <(…) by a number
     os.mkfifo(pipe)
     writer = subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"])
     try:
@@ -596,26 +461,22 @@ def test_all_broken_rows_of_a_file_are_reported_together(classifier, tmp_path, m
     texts = [" " if number in (2, 3, 7) else "a film" for number in range(8)]
     rows = Dataset.from_dict({"text": texts, "number": range(8)})
     rows.to_json(path) if suffix == "jsonl" else rows.to_csv(path, index=False)
+    if suffix == "jsonl":  # blank lines count
+        path.write_text("\n" + path.read_text())
     assert predict(classifier, path) == 2
-    places = "3, 4, 8" if suffix == "jsonl" else "4, 5, 9"
-    predicted = f"3 of 8 lines cannot be used: lines {places}: the text is empty; correct them, or have errors written"
-    assert predicted in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "3 of 8 lines cannot be used: lines 4, 5, 9: the text is empty; correct them, or have err" in captured.err
+    assert not captured.out, "nothing is predicted before"
     assert predict(classifier, path, "--errors", "skip") == 0
     captured = capsys.readouterr()
-    assert [number for number, one in enumerate(read(captured.out)) if "error" in one] == [2, 3, 7]
+    found = read(captured.out)
+    assert [number for number, one in enumerate(found) if "error" in one] == [2, 3, 7]
+    assert found[2] == {
+        "error": "the text is empty",
+        "line": 4,
+        "input": {"text": " ", "number": found[2]["input"]["number"]},
+    }
     assert "predictions: 5, errors: 3" in captured.err
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "json"])
-def test_blank_lines_count_in_line_numbers(classifier, tmp_path, capsys, suffix):
-    rows = [{"text": text, "label": "good", "day": "2020-01-01"} for text in ("a", " ", "b", "c")]
-    path = tmp_path / f"rows.{suffix}"
-    path.write_text("\n\n \n".join(map(json.dumps, rows)))
-    assert evaluate(classifier, path, tmp_path / "scores", "--errors", "skip") == 0
-    assert f"{path}: 1 of 4 lines cannot be used: line 4: the text is empty; left out" in capsys.readouterr().out
-    assert [one["input"] for one in read(tmp_path / "scores/predictions.jsonl")] == [rows[0], *rows[2:]]
-    assert predict(classifier, path) == 2
-    assert "1 of 4 lines cannot be used: line 4: the text is empty" in capsys.readouterr().err
 
 
 def test_values_of_a_row_are_returned_as_written(classifier, write_rows, tmp_path):
@@ -650,35 +511,33 @@ def test_lines_with_and_without_a_column_are_predicted_in_two_batches(changed, w
         assert predicted[number]["score"] == pytest.approx(predicted[number + 10]["score"], abs=1e-6)
 
 
-def test_a_text_may_begin_with_a_brace(classifier, tmp_path, capsys):
+def test_a_text_may_begin_with_a_brace_and_json_after_a_broken_first_line_is_an_error(classifier, tmp_path, capsys):
     (tmp_path / "rows.txt").write_text("{smile} hello\na good film\n")
     assert predict(classifier, tmp_path / "rows.txt") == 0
     inputs = [one["input"] for one in read(capsys.readouterr().out)]
     assert inputs == [{"text": "{smile} hello"}, {"text": "a good film"}]
+    cut = tmp_path / "tail.txt"  # as `tail -c` leaves it
+    cut.write_text('ext": "cut off"}\n{"text": "a good film"}\n')
+    assert predict(classifier, cut) == 2
+    assert "line 2: a JSON object among texts" in capsys.readouterr().err
+    assert predict(classifier, cut, "--errors", "skip") == 0
+    predicted = read(capsys.readouterr().out)
+    assert "label" in predicted[0] and "a JSON object among texts" in predicted[1]["error"]
 
 
-@pytest.mark.parametrize(("names", "labels"), [([0, 1], ["0", "1"]), ([True, False], ["True", "False"])])
-def test_labels_of_a_checkpoint_may_be_numbers_and_booleans(changed, write_rows, tmp_path, names, labels):
+@pytest.mark.parametrize("names", [[0, 1], [True, False], ["bad", "good"]])
+def test_id2label_defines_the_labels_of_a_checkpoint_also_numbers_and_booleans(
+    changed, expected, write_rows, tmp_path, capsys, names
+):
     others = changed(lambda config: config | {"id2label": dict(enumerate(names)), "label2id": None})
-    rows = write_rows("rows.jsonl", [{"text": text, "label": name} for text, name in zip(TEXTS, names, strict=False)])
+    rows = write_rows("rows.jsonl", [{"text": text, "label": names[0]} for text in TEXTS])
     assert evaluate(others, rows, tmp_path / "scores") == 0
-    assert [list(one["scores"]) for one in read(tmp_path / "scores/predictions.jsonl")] == [labels] * 2
-
-
-def test_two_labels_with_one_name_are_refused(changed, write_rows, capsys):
-    others = changed(lambda config: config | {"id2label": {"0": "1", "1": 1}})
-    assert predict(others, write_rows("rows.jsonl", [{"text": "a"}])) == 2
-    assert "`id2label` in its config.json has '1' twice; rename one" in capsys.readouterr().err
-
-
-def test_id2label_defines_the_labels_of_a_checkpoint(changed, expected, write_rows, tmp_path, capsys):
-    others = changed(lambda config: config | {"label2id": None})  # as transformers writes if only id2label was set
-    rows = write_rows("rows.jsonl", [{"text": text, "label": "good"} for text in TEXTS])
-    assert evaluate(others, rows, tmp_path / "scores") == 0
-    check(tmp_path / "scores/predictions.jsonl", expected)
-    unknown = write_rows("unknown.jsonl", [{"text": "a", "label": "fine"}, {"text": "a", "label": "good"}])
+    renamed = [dict(zip(map(str, names), one.values(), strict=True)) for one in expected]
+    check(tmp_path / "scores/predictions.jsonl", renamed)
+    unknown = write_rows("unknown.jsonl", [{"text": "a", "label": "fine"}])
     assert evaluate(others, unknown, tmp_path / "none") == 2
-    assert "line 1: the label 'fine' is not among the 2 trained on (bad, good)" in capsys.readouterr().err
+    message = f"line 1: the label 'fine' is not among the 2 trained on ({', '.join(map(str, names))})"
+    assert message in capsys.readouterr().err
 
 
 def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_path):
@@ -691,33 +550,6 @@ def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_p
     wrong = {one["input"]["id"] + 1 for one in predicted if one["label"] != one["input"]["label"]}
     text = (output / "errors.txt").read_text()
     assert wrong and {int(line.split()[1][:-1]) for line in text.splitlines() if line.startswith("line ")} == wrong
-
-
-def test_a_table_is_predicted_in_parts(classifier, expected, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 2)
-    rows = [{"text": text, "number": number} for number, text in enumerate(TEXTS)]
-    table = tmp_path / "rows.csv"
-    Dataset.from_list(rows).to_csv(table, index=False)
-    assert predict(classifier, table) == 0
-    assert [row["number"] for row in check(capsys.readouterr().out, expected)] == [*"01234"]
-    Dataset.from_list([*rows, {"text": " ", "number": 5}]).to_csv(table, index=False)
-    assert predict(classifier, table, "--errors", "skip") == 0
-    *whole, error = read(capsys.readouterr().out)
-    check(whole, expected)
-    assert error == {"error": "the text is empty", "line": 7, "input": {"text": " ", "number": "5"}}
-
-
-def test_the_flag_bf16_of_training_is_answered_with_dtype(tiny_checkpoint, write_rows, capsys):
-    assert predict(tiny_checkpoint, write_rows("rows.jsonl", [{"text": "a"}]), "--bf16", "true") == 2
-    assert "did you mean '--dtype" in capsys.readouterr().err
-
-
-def test_a_checkpoint_without_a_head_is_refused(tiny_checkpoint, write_rows, capsys):
-    rows = write_rows("rows.jsonl", [{"text": "a"}])
-    assert predict(tiny_checkpoint, rows) == 2
-    assert "is not fine-tuned (it is BertForPreTraining)" in capsys.readouterr().err
-    assert predict(tiny_checkpoint, rows, "--task", "text-classification") == 2
-    assert "lacks 2 weights, such as classifier.bias; fine-tune it" in capsys.readouterr().err
 
 
 @pytest.mark.draws
@@ -740,98 +572,12 @@ def test_evaluation_writes_scores_intervals_and_errors(classifier, write_rows, o
     assert f"{(~right).sum()} of 10 rows are incorrect" in text
     assert "line 9, error" in text
     assert (output / "errors.png").read_bytes().startswith(b"\x89PNG")
-    assert (
-        "F1 of the positive class 'good'" in capsys.readouterr().out
-    )  # the second label, in the order of the configuration
-    assert json.loads((output / "manifest.json").read_text())["stage"] == "evaluate"
+    assert "F1 of the positive class 'good'" in capsys.readouterr().out  # the second label of the configuration
+    assert read_manifest(output)["stage"] == "evaluate"
     assert evaluate(classifier, data, output) == 2
     assert "exists; add --overwrite" in capsys.readouterr().err
     assert evaluate(classifier, data, tmp_path / "none", "--seed", -1) == 2
     assert "--seed: expected 0 or more, found -1" in capsys.readouterr().err
-
-
-def evaluation(predictions: list, references: list, errors: list, matrix: Matrix | None, **more) -> Evaluation:
-    """An evaluation with one score, with an interval and a baseline."""
-    worst = {row: [] for row, error in enumerate(errors) if error}
-    scores = {"metrics": {"accuracy": 0.9}, "intervals": {"accuracy": (0.8, 1.0)}, "baselines": {"accuracy": 0.5}}
-    values = {**scores, "labels": {}, **more, "matrix": matrix, "errors": errors, "worst": worst}
-    return Evaluation(
-        predictions=predictions, references=references, lengths=[], truncated=[], seconds=1, **{"simple": {}, **values}
-    )
-
-
-@pytest.mark.draws
-def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_path, capsys, recwarn):
-    names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & 好>"]
-    print_table("Each label", [(name, 1) for name in names])
-    assert "[red]:joy:" in capsys.readouterr().out
-    found = evaluation([{"label": names[0]}] * 4, names, [0.0, 1.0, 1.0, 1.0], Matrix(names, np.eye(4, dtype=int)))
-    draw_errors(tmp_path / "errors.png", found)
-    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG") and not recwarn.list
-    text = errors_of(tmp_path, found, text=names, label=names)
-    assert "  label: [red]:joy:\n  predicted: {'label': '$" in text
-    assert text.count("[red]:joy:") == 4 and "<é & 好>" in text
-
-
-def errors_of(tmp_path, found: Evaluation, **columns: list[str]) -> str:
-    """errors.txt of an evaluation of rows with these columns."""
-    rows = Dataset.from_dict(columns)
-    write_errors(tmp_path / "errors.txt", Split("rows.jsonl", rows, lambda: rows, range(len(rows))), found)
-    return (tmp_path / "errors.txt").read_text(encoding="utf-8")
-
-
-def drawn(tmp_path, monkeypatch, found: Evaluation) -> list[Axes]:
-    """The axes of errors.png, without the colour bar."""
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    draw_errors(tmp_path / "errors.png", found)
-    return [axis for axis in figures[0].axes if axis.get_label() != "<colorbar>"]
-
-
-def test_pictures_depend_on_the_task_and_show_the_best_constant_prediction_dashed(tmp_path, monkeypatch):
-    labels = {"grain": LabelScores(8, 4, 3, 0.75, 0.375, 0.5), "wheat": LabelScores(2, 2, 1, 0.5, 0.5, 0.5)}
-    several = evaluation([{"labels": []}], [["grain"]], [1.0], None, labels=labels)
-    left, right = drawn(tmp_path, monkeypatch, several)
-    assert [bar.get_width() for bar in left.patches] == [0.75, 0.5, 0.375, 0.5]  # precision, then recall
-    dashed = [list(line.get_xdata()) for line in right.lines if line.get_linestyle() == "--"]
-    assert dashed == [[0.5, 0.5]] and [label.get_text() for label in right.get_yticklabels()] == ["accuracy"]
-    table = [line.split() for line in errors_of(tmp_path, several, text=["a"]).splitlines() if "grain" in line]
-    assert [cell for cell in table[0] if cell != "│"] == ["grain", "8", "4", "3", "0.75", "0.375", "0.5"]
-    numbers = evaluation([{"score": 2.5}, {"score": 1.0}], [2.0, 1.5], [0.5, 0.5], None)
-    left, _ = drawn(tmp_path, monkeypatch, numbers)
-    assert left.collections[0].get_offsets().tolist() == [[2.0, 2.5], [1.5, 1.0]]
-    assert [line.get_linestyle() for line in left.lines] == ["-", "--"]
-    left, _ = drawn(tmp_path, monkeypatch, evaluation([{"answer": "a"}] * 3, [["b"]] * 3, [1.0, 0.0, 1.0], None))
-    assert sum(bar.get_height() for bar in left.patches) == 3
-
-
-def test_a_label_that_no_installed_font_can_draw_is_numbered(tmp_path, monkeypatch):
-    """It would be a row of boxes."""
-    characters = [chr(number) for number in range(0x400, 0x30000) if chr(number).isprintable()]
-    usual = get_font(findfont(FontProperties()))
-    lacking = [character for character in characters if not usual.get_char_index(ord(character))]
-    (stix,) = {font.fname for font in fontManager.ttflist if Path(font.fname).name == "STIXGeneral.ttf"}
-    other = next(one for one in lacking if get_font(stix).get_char_index(ord(one)))
-    entry = next(font for font in fontManager.ttflist if font.fname == stix)
-    boxes = [dataclasses.replace(entry, name=name) for name in (".LastResort", "Last Resort High-Efficiency")]
-    monkeypatch.setattr(fontManager, "ttflist", [*boxes, entry])
-    nowhere = next(one for one in lacking if not get_font(stix).get_char_index(ord(one)))
-    names = ["good", f"{other}\tb", f"bad {nowhere}"]
-    found = evaluation([{"label": "good"}] * 3, names, [0.0] * 3, Matrix(names, np.eye(3, dtype=int)))
-    left, _ = drawn(tmp_path, monkeypatch, found)
-    shown = [label.get_text() for label in left.get_yticklabels()]
-    assert shown == [label.get_text() for label in left.get_xticklabels()] == ["good", f"{other} b", "label 3"]
-    assert left.get_yticklabels()[0].get_fontfamily() == [*rcParams["font.family"], "STIXGeneral"]
-    labels = {name: LabelScores(8, 4, 3, 0.75, 0.375, 0.5) for name in names}
-    left, _ = drawn(tmp_path, monkeypatch, evaluation([{"labels": []}], [["good"]], [1.0], None, labels=labels))
-    assert [label.get_text() for label in left.get_yticklabels()] == ["good (8)", f"{other} b (8)", "label 3 (8)"]
-
-
-def test_long_labels_leave_room_for_the_picture(tmp_path, monkeypatch):
-    names = ["a sentence as a label " * 10, "b"]
-    found = evaluation([{"label": "b"}], names[1:], [0.0], Matrix(names, np.eye(2, dtype=int)))
-    left, _ = drawn(tmp_path, monkeypatch, found)
-    assert [label.get_text() for label in left.get_yticklabels()] == ["a sentence as a label a sente…", "b"]
 
 
 def test_batches_contain_every_item_once_within_the_limit():
@@ -857,48 +603,3 @@ def test_wrong_values_stored_in_a_checkpoint_are_named(changed, write_rows, caps
     odd = changed(lambda config: config["finetuned"].update(values))
     assert predict(odd, write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_overwrite_replaces_predictions_only(classifier, write_rows, tmp_path, capsys):
-    rows, output = write_rows("rows.jsonl", [{"text": "a good film"}]), tmp_path / "predictions.jsonl"
-    mine = tmp_path / "mine.jsonl"
-    mine.write_text("keep me")
-    assert [predict(classifier, rows, "--output", output, *more) for more in ((), ("--overwrite",))] == [0, 0]
-    manifest = json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())
-    assert manifest["counts"] == {"predictions": 1, "errors": 0, "cut": 0}
-    assert predict(classifier, rows, "--output", mine, "--overwrite") == 2
-    assert f"{mine} was not made by mybert" in capsys.readouterr().err
-    assert mine.read_text() == "keep me"
-
-
-def test_json_after_a_broken_first_line_is_an_error(classifier, tmp_path, capsys):
-    cut = tmp_path / "tail.txt"  # as `tail -c` leaves it
-    cut.write_text('ext": "cut off"}\n{"text": "a good film"}\n')
-    assert predict(classifier, cut) == 2
-    assert "line 2: a JSON object among texts" in capsys.readouterr().err
-    assert predict(classifier, cut, "--errors", "skip") == 0
-    predicted = read(capsys.readouterr().out)
-    assert "label" in predicted[0] and "a JSON object among texts" in predicted[1]["error"]
-
-
-def test_a_confusion_matrix_has_whole_names_and_counts(tmp_path):
-    names = [f"label number {i}" for i in range(20)]
-    counts = np.arange(400).reshape(20, 20) * 1037
-    text = errors_of(tmp_path, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)), text=["a"])
-    lines = [line.replace("┃", "│").split("│") for line in text.splitlines()]
-    cells = [[cell.strip() for cell in line[1:-1]] for line in lines if len(line) > 2]
-    assert cells[0][1:] == names
-    assert cells[1:] == [[name, *map(str, row)] for name, row in zip(names, counts.tolist(), strict=True)]
-
-
-def test_the_most_frequent_confusions_replace_a_large_matrix(tmp_path):
-    names = [f"label{i}" for i in range(1500)]
-    counts = np.eye(1500, dtype=int)
-    counts[7, 1400], counts[3, 2] = 5, 9
-    text = errors_of(tmp_path, evaluation([{"label": "x"}], ["y"], [1.0], Matrix(names, counts)), text=[":smile:"])
-    listed = [line.split() for line in text.splitlines() if "label" in line and "│" in line]
-    assert [[word for word in line if word != "│"] for line in listed] == [
-        ["label3", "label2", "9"],
-        ["label7", "label1400", "5"],
-    ]
-    assert "text: :smile:" in text

@@ -21,6 +21,9 @@ from tokenization import MyBertTokenizer
 ROW = {"question": "who", "context": "the good film", "answers": {"text": ["good film"], "answer_start": [4]}}
 
 
+NONE = {"text": [], "answer_start": []}
+
+
 def task(**settings) -> QuestionAnswering:
     return QuestionAnswering(QuestionAnswering.Options.of(settings), MyBertConfig())
 
@@ -47,20 +50,10 @@ def test_the_loss_of_a_step_does_not_depend_on_the_batch_size(tmp_path):
     for size in (2, 3):
         model = MyBertForQuestionAnswering(config)
         model.load_state_dict(weights)
-        arguments = FinetuningArguments(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=size,
-            gradient_accumulation_steps=2 if size == 2 else 1,
-            num_train_epochs=1,
-            learning_rate=1e-3,
-            logging_steps=1,
-            max_grad_norm=1e9,
-            eval_strategy="no",
-            save_strategy="no",
-            load_best_model_at_end=False,
-            disable_tqdm=True,
-            use_cpu=True,
-        )
+        choices = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
+        choices |= {"num_train_epochs": 1, "learning_rate": 1e-3, "logging_steps": 1, "max_grad_norm": 1e9}
+        choices |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": 2 if size == 2 else 1}
+        arguments = FinetuningArguments(output_dir=str(tmp_path), disable_tqdm=True, **choices)
         trainer = FinetuningTrainer(model, arguments, train_dataset=rows)
         trainer.train()
         found.append(trainer.state.log_history[0])
@@ -79,10 +72,13 @@ def test_a_squad_file_becomes_rows(tmp_path):
     table, *_ = task().read(path)
     assert table["id"][:] == ["1", "2", "3"]
     rows = task().canonical(table, str(path), labelled=True)[0]
-    silent = {**ROW, "question": "why", "answers": {"text": [], "answer_start": []}}
+    silent = {**ROW, "question": "why", "answers": NONE}
     assert rows.to_list() == [ROW, silent, silent]
     path.write_text(json.dumps([ROW]))
     assert task().read(path) is None
+
+
+NO_NUMBER = "'answer_start', a whole number"
 
 
 @pytest.mark.parametrize(
@@ -90,9 +86,10 @@ def test_a_squad_file_becomes_rows(tmp_path):
     [
         ({"id": "1"}, "question 1: expected an object with 'question', a text"),
         ({"question": "who", "answers": "film"}, "question 1: expected an object with 'answers', a list"),
-        ({"question": "who", "answers": [{"text": "film"}]}, "expected an object with 'answer_start', a whole number"),
-        ({"question": "who", "answers": [{"text": "film", "answer_start": "9"}]}, "'answer_start', a whole number"),
-        ({"question": "who", "answers": [{"text": "film", "answer_start": 10**20}]}, "'answer_start', a whole number"),
+        *(
+            ({"question": "who", "answers": [{"text": "f", "answer_start": n}]}, NO_NUMBER)
+            for n in (None, "9", 10**20)
+        ),
     ],
 )
 def test_a_broken_question_of_a_squad_file_is_named_by_its_place(tmp_path, item, message):
@@ -100,35 +97,15 @@ def test_a_broken_question_of_a_squad_file_is_named_by_its_place(tmp_path, item,
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": [item]}]}]}))
     with pytest.raises(UserError, match=f"train.json, article 1, paragraph 1, .*{message}"):
         task().read(path)
-    path.write_text(
-        json.dumps({"data": [{"paragraphs": [{"context": "a \ud83d film", "qas": [{"question": "who"}]}]}]})
-    )
-    with pytest.raises(UserError, match="half a surrogate pair"):
-        task().read(path)
-    path.write_text(json.dumps({"data": []}))
-    with pytest.raises(UserError, match=r"train.json holds no questions"):
-        task().read(path)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            {"answers": {"text": ["film"], "answer_start": [4]}},
-            "the answer 'film' does not stand at character 4 ('good' does); the context has it at 9",
-        ),
-        (
-            {"answers": {"text": ["book"], "answer_start": [9]}},
-            "the answer 'book' does not stand at character 9 ('film' does); the context does not have it",
-        ),
-        ({"answers": {"text": ["film"], "answer_start": []}}, "1 answer, but 0 answer_start"),
-        ({"answers": None}, "expected answers {'text'"),
-        ({"question": " "}, "the question is empty"),
-    ],
-)
-def test_a_broken_row_is_named(row, message):
-    problems = task().check_rows(Dataset.from_list([ROW, {**ROW, **row}]), training=True)
-    assert [(problem.row, problem.message[: len(message)]) for problem in problems] == [(1, message)]
+def test_a_squad_file_that_cannot_be_read_is_refused(tmp_path):
+    path = tmp_path / "train.json"
+    half = {"data": [{"paragraphs": [{"context": "a \ud83d film", "qas": [{"question": "who"}]}]}]}
+    for content, message in ((half, "half a surrogate pair"), ({"data": []}, r"train.json holds no questions")):
+        path.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=message):
+            task().read(path)
 
 
 def test_the_target_of_a_window_is_the_answer_or_cls_and_decodes_to_the_answer(tiny_checkpoint):
@@ -182,17 +159,14 @@ def test_the_best_spans_equal_those_of_brute_force(tiny_checkpoint):
     assert all(one["answer"] == rows[0]["context"][one["start"] : one["end"]] for one in predicted["n_best"])
 
 
-def test_without_unanswerable_rows_there_is_always_an_answer():
-    unanswerable = {**ROW, "answers": {"text": [], "answer_start": []}}
-    assert task().fitted(Dataset.from_list([ROW])).config.no_answer_threshold is None
-    assert task().fitted(Dataset.from_list([ROW, unanswerable])).config.no_answer_threshold == 0
-
-
-def test_the_first_line_counts_questions_without_an_answer():
-    unanswerable = {**ROW, "answers": {"text": [], "answer_start": []}}
-    assert task().summary(Dataset.from_list([ROW])) == "question-answering: 1 question with an answer"
-    found = task().summary(Dataset.from_list([ROW, ROW, unanswerable]))
-    assert found == "question-answering: 2 questions with an answer, 1 without"
+def test_without_unanswerable_rows_there_is_always_an_answer_and_the_first_line_counts_them():
+    unanswerable = {**ROW, "answers": NONE}
+    for rows, threshold, counts in (
+        ([ROW], None, "1 question with an answer"),
+        ([ROW, ROW, unanswerable], 0, "2 questions with an answer, 1 without"),
+    ):
+        assert task().fitted(Dataset.from_list(rows)).config.no_answer_threshold == threshold
+        assert task().summary(Dataset.from_list(rows)) == f"question-answering: {counts}"
 
 
 def test_equal_errors_of_a_row_are_reported_once(tiny_checkpoint):
@@ -219,17 +193,13 @@ def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(
     rows = []
     for noun in ("film", "book", "song", "play", "story", "scene"):
         for word in ("good", "fine", "lovely", "great"):
-            context = f"the very {word} {noun} yes"
-            answers = {"text": [word], "answer_start": [9]}
-            rows.append({"question": "the yes", "context": context, "answers": answers})
-            bad = f"the very bad {noun} yes"
-            rows.append({"question": "the yes", "context": bad, "answers": {"text": [], "answer_start": []}})
+            for one, answers in ((word, {"text": [word], "answer_start": [9]}), ("bad", NONE)):
+                rows.append({"question": "the yes", "context": f"the very {one} {noun} yes", "answers": answers})
     train = write_rows("train.jsonl", rows)
     assert finetune("question-answering", "--train", train, "--validation", train, "--num-train-epochs", 6) == 0
     metrics = json.loads((tmp_path / "out/results.json").read_text())["validation"]["metrics"]
     assert metrics["f1"] > 0.9 and metrics["exact_match"] > 0.9
-    config = MyBertConfig.from_pretrained(tmp_path / "out")
-    assert config.no_answer_threshold != 0
+    assert MyBertConfig.from_pretrained(tmp_path / "out").no_answer_threshold != 0
     long = "the very bad film no " * 20 + "the very good film yes"  # several windows of the trained length
     asked = [*rows[:4], {"question": "the yes", "context": long, "answers": None}]
     predicted = Predictor(tmp_path / "out", device="cpu")([(row["question"], row["context"]) for row in asked])
@@ -240,20 +210,21 @@ def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(
         assert one["no_answer_score"] == pytest.approx(other["no_answer_score"], abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "context, answer",
-    [
-        ("the answer is foo ", "foo "),
-        (" foo is it", " foo"),
-        ("it is foo\u200b", "foo\u200b"),
-        ("naive\u0301", "naive\u0301"),
-    ],
-)
-def test_an_answer_at_the_edge_of_its_context_is_trained_as_an_answer(tiny_checkpoint, context, answer):
-    row = {"question": "what?", "context": context}
-    rows = Dataset.from_list([{**row, "answers": {"text": [answer], "answer_start": [context.index(answer)]}}])
+def test_an_answer_at_the_edge_of_its_context_is_trained_as_an_answer(tiny_checkpoint):
+    edges = {
+        "the answer is foo ": "foo ",
+        " foo is it": " foo",
+        "it is foo\u200b": "foo\u200b",
+        "naive\u0301": "naive\u0301",
+    }
+    rows = Dataset.from_list(
+        [
+            {"question": "what?", "context": one, "answers": {"text": [answer], "answer_start": [one.index(answer)]}}
+            for one, answer in edges.items()
+        ]
+    )
     features = task().features(rows, MyBertTokenizer.from_pretrained(tiny_checkpoint), training=True)
-    assert features["start_positions"][0] > 0
+    assert min(features["start_positions"]) > 0 and len(features) == 4
 
 
 def test_windows_are_in_order_for_a_tokenizer_that_truncates_on_the_left(tiny_checkpoint):

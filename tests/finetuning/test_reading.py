@@ -1,7 +1,6 @@
 """Reading of files: tables, broken and compressed files, saved data sets, the Hub."""
 
 import gzip
-import importlib.util
 import json
 import os
 from unittest import mock
@@ -10,6 +9,7 @@ import datasets
 import pandas
 import pytest
 from datasets import Dataset, DatasetDict
+from tiny_models import LABELLED
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
@@ -89,80 +89,63 @@ def test_dates_in_json_stay_text(tmp_path):
         assert [seen for seen in rows["seen"] if seen] == [["2021-02-03"]]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("latin.jsonl", LINES + b'{"text": "caf\xe9", "label": "a"}\n', ", line 2001: not UTF-8; save the file"),
-        ("latin.csv", b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8; save the file as UTF-8"),
-        ("half.jsonl", LINES + b'{"text": "\\ud800", "label": "a"}\n', ", line 2001: .* is half a surrogate pair"),
-        ("blank.jsonl", b"\n\n", " holds no rows"),
-        ("list.json", b'[{"text": "a", "label": "b"}, 7]', ", row 2: not an object .found int"),
-        ("cut.json", b'[{"text": "a", "lab', ": not JSON .Unterminated string starting at character 16"),
-        ("comma.json", b'[\n{"text": "a"},\n{"text": "b",}\n]', ": not JSON .* at line 3, character 1[34]"),
-        ("twice.jsonl", b'{"text": "a"}\n{"text": "b", "text": "c"}\n', ", line 2: not JSON .'text' is given twice."),
-        ("twice.json", b'[{"text": "b", "of": {"id": 1, "id": 2}}]', ": not JSON .'id' is given twice."),
-        ("comma.jsonl", b'{"text": "a"}\n{"text": "b"\n', ", line 2: not JSON .* at character 13"),
-        ("ragged.csv", b"text,label\na,b\nc,d,e\n", ", line 3: wrong number of columns .3, the header has 2"),
-        (
-            "first.csv",
-            b"text,label\n" + b"a,b,1\n" * 3,
-            ", line 2: wrong number of columns .3",
-        ),
-        ("last.csv", b"text,label\n" + b"a,1,\n" * 3, ", line 2: wrong number of columns .3"),
-        (
-            "lines.csv",
-            b'text,label\n"a\nb",1\n\nc\nd,0\n',
-            ", line 5: wrong number of columns .1",
-        ),
-        ("names.tsv", b"text\t\ttext\na\t0\tb\n", ": two columns are called 'text'"),
-        ("open.tsv", b'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n', ".* line 3: .*quote is not closed"),
-        ("after.tsv", b'text\tlabel\nfine\t1\n"good" film\t1\n', '.* line 3: .*expected after .*"a ""b"" c"'),
-        ("names.csv", b"text,label\n\n", " holds no rows"),
-        ("rows.parquet", b"PAR1", " cannot be read: .*Parquet"),
-        ("rows.parquet.gz", b"", ": expected .*all but .parquet .*also .gz .*found .parquet.gz"),
-        ("rows.docx", b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet, .xlsx .*found .docx"),
-        ("plain.jsonl.gz", LINES, " is damaged"),
-        ("cut.jsonl.gz", gzip.compress(LINES)[:-30], " is damaged"),
-        ("cut.jsonl.zst", zstd.compress(LINES)[:-30], " is damaged"),
-    ],
-)
-def test_a_broken_file_is_named_with_the_place(tmp_path, name, content, message):
-    path = tmp_path / name
-    path.write_bytes(content)
+ROW = b'{"text": "a"}\n'
+BROKEN = {  # file, its content, and what the message says after its name
+    "latin.jsonl": (LINES + b'{"text": "caf\xe9", "label": "a"}\n', ", line 2001: not UTF-8; save the file"),
+    "latin.csv": (b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8; save the file as UTF-8"),
+    "half.jsonl": (LINES + b'{"text": "\\ud800", "label": "a"}\n', ", line 2001: .* is half a surrogate pair"),
+    "blank.jsonl": (b"\n\n", " holds no rows"),
+    "list.json": (b'[{"text": "a", "label": "b"}, 7]', ", row 2: not an object .found int"),
+    "cut.json": (b'[{"text": "a", "lab', ": not JSON .Unterminated string starting at character 16"),
+    "comma.json": (b'[\n{"text": "a"},\n{"text": "b",}\n]', ": not JSON .* at line 3, character 1[34]"),
+    "twice.jsonl": (ROW + b'{"text": "b", "text": "c"}\n', ", line 2: not JSON .'text' is given twice."),
+    "twice.json": (b'[{"text": "b", "of": {"id": 1, "id": 2}}]', ": not JSON .'id' is given twice."),
+    "comma.jsonl": (ROW + b'{"text": "b"\n', ", line 2: not JSON .* at character 13"),
+    "ragged.csv": (b"text,label\na,b\nc,d,e\n", ", line 3: wrong number of columns .3, the header has 2"),
+    "first.csv": (b"text,label\n" + b"a,b,1\n" * 3, ", line 2: wrong number of columns .3"),
+    "last.csv": (b"text,label\n" + b"a,1,\n" * 3, ", line 2: wrong number of columns .3"),
+    "lines.csv": (b'text,label\n"a\nb",1\n\nc\nd,0\n', ", line 5: wrong number of columns .1"),
+    "names.tsv": (b"text\t\ttext\na\t0\tb\n", ": two columns are called 'text'"),
+    "open.tsv": (b'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n', ".* line 3: .*quote is not closed"),
+    "after.tsv": (b'text\tlabel\nfine\t1\n"good" film\t1\n', '.* line 3: .*expected after .*"a ""b"" c"'),
+    "rows.parquet": (b"PAR1", " cannot be read: .*Parquet"),
+    "rows.parquet.gz": (b"", ": expected .*all but .parquet .*also .gz .*found .parquet.gz"),
+    "rows.docx": (b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet, .xlsx .*found .docx"),
+    "broken.xlsx": (b"PK", r".*\.csv"),
+    "plain.jsonl.gz": (LINES, " is damaged"),
+    "cut.jsonl.gz": (gzip.compress(LINES)[:-30], " is damaged"),
+    "cut.jsonl.zst": (zstd.compress(LINES)[:-30], " is damaged"),
+    "cut.conll.gz": (gzip.compress(b"word O\n\n" * 5000)[:-30], " is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_named_with_the_place(write, name):
+    content, message = BROKEN[name]
     with pytest.raises(UserError, match=f"{name}{message}"):
-        read(path)
+        read(write(name, content), TokenClassification if "conll" in name else TextClassification)
 
 
-def test_a_truncated_conll_file_is_named(tmp_path):
-    path = tmp_path / "train.conll.gz"
-    path.write_bytes(gzip.compress(b"word O\n\n" * 5000)[:-30])
-    with pytest.raises(UserError, match=r"train.conll.gz is damaged"):
-        read(path, TokenClassification)
+WRITTEN = b'text,label\n1984,007\n"a, ""b""",True\n3.50,\nNA,1e3\nNone,null\n'
 
 
-@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstd.compress])
-def test_compressed_files_are_read(tmp_path, compress):
-    suffix = {bytes: "", gzip.compress: ".gz", zstd.compress: ".zst"}[compress]
-    path = tmp_path / f"rows.jsonl{suffix}"
-    path.write_bytes(compress(LINES))
-    assert read(path) == [json.loads(line) for line in LINES.splitlines()]
+@pytest.mark.parametrize(("compress", "suffix"), [(bytes, ""), (gzip.compress, ".gz"), (zstd.compress, ".zst")])
+def test_compressed_files_are_read_and_values_of_a_table_are_text_as_written(write, compress, suffix):
+    assert read(write(f"rows.jsonl{suffix}", compress(LINES))) == [json.loads(line) for line in LINES.splitlines()]
+    rows = [("1984", "007"), ('a, "b"', "True"), ("3.50", ""), ("NA", "1e3"), ("None", "null")]
+    expected = [{"text": text, "label": label} for text, label in rows]
+    assert read(write(f"rows.csv{suffix}", compress(WRITTEN))) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("Train.CSV", b'text,label\n"a, ""b""",x\n'),
-        (
-            "train.jsonl.CSV.GZ",
-            gzip.compress(b'text,label\n"a, ""b""",x\n', mtime=0),
-        ),  # each worker names the test alike
-        ("train.csv.Tsv", b'text\tlabel\na, "b"\tx\n'),
-        ("TRAIN.JSONL.ZST", zstd.compress(b'{"text": "a, \\"b\\"", "label": "x"}')),
-    ],
-)
-def test_the_last_suffix_in_any_case_defines_the_format(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    assert read(tmp_path / name) == [{"text": 'a, "b"', "label": "x"}]
+def test_the_last_suffix_in_any_case_defines_the_format(write):
+    table = b'text,label\n"a, ""b""",x\n'
+    for name, content in {
+        "Train.CSV": table,
+        "train.jsonl.CSV.GZ": gzip.compress(table),
+        "train.csv.Tsv": b'text\tlabel\na, "b"\tx\n',
+        "TRAIN.JSONL.ZST": zstd.compress(b'{"text": "a, \\"b\\"", "label": "x"}'),
+    }.items():
+        assert read(write(name, content)) == [{"text": 'a, "b"', "label": "x"}]
 
 
 def test_a_split_of_a_saved_data_set_is_loaded_by_name(tmp_path):
@@ -236,15 +219,6 @@ def test_a_column_may_get_its_type_from_the_last_row(tmp_path, first, last):
     assert (found[0]["label"], found[-1]["label"]) == (first.get("label"), last["label"])
 
 
-def test_values_of_a_table_are_text_as_written(write):
-    content = 'text,label\n1984,007\n"a, ""b""",True\n3.50,\nNA,1e3\nNone,null\n'
-    rows = [("1984", "007"), ('a, "b"', "True"), ("3.50", ""), ("NA", "1e3"), ("None", "null")]
-    expected = [{"text": text, "label": label} for text, label in rows]
-    assert read(write("rows.csv", content)) == expected
-    assert read(write("rows.csv.gz", gzip.compress(content.encode()))) == expected
-    assert read(write("rows.csv.zst", zstd.compress(content.encode()))) == expected
-
-
 @pytest.mark.parametrize(("name", "delimiter"), [("rows.csv", ","), ("rows.tsv", "\t")])
 def test_quotes_are_read_as_pandas_writes_them(tmp_path, name, delimiter):
     rows = [('"bad start', "1"), ("fine", "0"), ('end" here', "1"), ('"all of it"', "0"), ('a "b"\tc,\nd', "1")]
@@ -282,27 +256,23 @@ def test_a_file_without_a_header_is_warned_about_and_refused_with_a_remedy(write
     assert "rows.csv: the first line is read as the names" in caplog.text
 
 
-def test_excel_files_are_read_or_the_message_says_how(tmp_path):
+def test_excel_files_are_read(tmp_path):
+    pytest.importorskip("openpyxl")
     frame = pandas.DataFrame({"text": ["a", "b"], "label": [1, 0], "day": pandas.to_datetime(["2020-01-01"] * 2)})
-    if importlib.util.find_spec("openpyxl"):
-        frame.to_excel(tmp_path / "rows.xlsx", index=False)
-        assert read(tmp_path / "rows.xlsx") == [{"text": "a", "label": "1"}, {"text": "b", "label": "0"}]
-        frame.set_axis(["text", "text", "label"], axis=1).to_excel(tmp_path / "twice.xlsx", index=False)
-        with pytest.raises(UserError, match=r"twice.xlsx: two columns are called 'text'; rename one"):
-            read(tmp_path / "twice.xlsx")
-        frame.head(0).to_excel(tmp_path / "none.xlsx", index=False)
-        with pytest.raises(UserError, match=r"none.xlsx holds no rows"):
-            read(tmp_path / "none.xlsx")
-        blank = [[None] * 3, ["text", None, " label "], ["a", None, 1], ["", " ", None], ["b", None, 0], [None] * 3]
-        pandas.DataFrame(blank).to_excel(tmp_path / "blank.xlsx", index=False, header=False)
-        table = load_table(str(tmp_path / "blank.xlsx"), TASK, "train")
-        assert table.rows[:] == {"text": ["a", "b"], "label": ["1", "0"]} and table.numbers == [2, 4]
-        pandas.DataFrame().to_excel(tmp_path / "empty.xlsx", index=False)
-        with pytest.raises(UserError, match=r"empty.xlsx holds no rows"):
-            read(tmp_path / "empty.xlsx")
-    (tmp_path / "broken.xlsx").write_bytes(b"PK")
-    with pytest.raises(UserError, match=r"broken.xlsx.*\.csv"):
-        read(tmp_path / "broken.xlsx")
+    frame.to_excel(tmp_path / "rows.xlsx", index=False)
+    assert read(tmp_path / "rows.xlsx") == [{"text": "a", "label": "1"}, {"text": "b", "label": "0"}]
+    blank = [[None] * 3, ["text", None, " label "], ["a", None, 1], ["", " ", None], ["b", None, 0], [None] * 3]
+    pandas.DataFrame(blank).to_excel(tmp_path / "blank.xlsx", index=False, header=False)
+    table = load_table(str(tmp_path / "blank.xlsx"), TASK, "train")
+    assert table.rows[:] == {"text": ["a", "b"], "label": ["1", "0"]} and table.numbers == [2, 4]
+    for table, message in (
+        (frame.set_axis(["text", "text", "label"], axis=1), "two columns are called 'text'; rename one"),
+        (frame.head(0), "rows.xlsx holds no rows"),
+        (pandas.DataFrame(), "rows.xlsx holds no rows"),
+    ):
+        table.to_excel(tmp_path / "rows.xlsx", index=False)
+        with pytest.raises(UserError, match=message):
+            read(tmp_path / "rows.xlsx")
 
 
 def test_without_openpyxl_the_message_names_the_extra(tmp_path, monkeypatch):
@@ -344,25 +314,14 @@ def test_the_delimiter_that_a_first_line_declares_decides_and_counts_as_a_line(w
     path = write("a.csv", "sep=;\ntext,label;id\nfirst;1\nsecond\n")
     with pytest.raises(UserError, match="line 4: wrong number of columns"):
         list(read_documents([str(path)], text_column="text,label"))
-
-
-def test_one_column_of_texts_with_semicolons_is_a_table(write):
     assert [d.text for d in read_documents([str(write("a.csv", "text\nfirst; second\n"))])] == ["first; second"]
 
 
-@pytest.mark.parametrize(
-    ("task", "rows"),
-    [
-        ("text-classification", [{"text": "a", "text_pair": "b", "label": label} for label in ("x", "y")]),
-        ("token-classification", [{"tokens": ["a", "b"], "tags": ["O", tag]} for tag in ("O", "B-X")]),
-        ("question-answering", [{"question": "a", "context": "b", "answers": {"text": ["b"], "answer_start": [0]}}]),
-        ("multiple-choice", [{"context": "a", "ending0": "b", "ending1": "c", "label": label} for label in (0, 1)]),
-    ],
-)
-def test_columns_are_read_at_once(tiny_checkpoint, write_rows, monkeypatch, task, rows):
-    settings = FinetuneSettings(
-        task=task, model=str(tiny_checkpoint), train=str(write_rows("train.jsonl", rows * 9)), output="out"
-    )
+@pytest.mark.parametrize("name", ["pairs", "tagger", "reader", "chooser"])
+def test_columns_are_read_at_once(tiny_checkpoint, write_rows, monkeypatch, name):
+    task, rows = LABELLED[name]
+    train = str(write_rows("train.jsonl", rows * 9))
+    settings = FinetuneSettings(task=task, model=str(tiny_checkpoint), train=train, output="out")
     refuse = mock.Mock(side_effect=AssertionError("row after row takes a hundred times as long"))
     monkeypatch.setattr(datasets.arrow_dataset.Column, "__iter__", refuse)
     load_data(settings, *new_task(settings), verbose=False)

@@ -1,18 +1,19 @@
 """`mybert finetune` as a whole: seeds, sweeps, resuming, what is left behind, and what is said of mistakes."""
 
 import contextlib
+import io
 import json
 import math
 import re
 import shutil
-import signal
 import statistics
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from json_files import read_lines
 from safetensors.torch import load_file, save_file
+from trained_runs import read_results as results
 
 import mybert
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
@@ -22,20 +23,11 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.labels import find_label_typos
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
-from mybert.finetuning.settings import (
-    SWEEPS,
-    FinetuneSettings,
-    default_epochs,
-    default_learning_rate,
-)
+from mybert.finetuning.settings import SWEEPS, FinetuneSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import new_model, new_task
 from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
 from tokenization import MyBertTokenizer
-
-
-def results(folder) -> dict:
-    return json.loads((folder / "results.json").read_text())
 
 
 @pytest.fixture
@@ -68,16 +60,14 @@ def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_p
 
 @pytest.mark.parametrize(
     ("sweep", "recipes", "within", "outside"),
-    [
-        # (learning rate, batch size, epochs), as published
+    [  # (learning rate, batch size, epochs), as published
         ("paper", 24, {(5e-5, 16, 2), (2e-5, 32, 4)}, {(1e-4, 16, 2), (5e-5, 8, 2), (5e-5, 16, 1)}),
         ("miniatures", 20, {(3e-4, 8, 4), (3e-5, 128, 4)}, {(2e-5, 8, 4), (3e-4, 256, 4), (3e-4, 8, 3)}),
     ],
 )
 def test_a_sweep_trains_each_recipe_of_its_grid_once_with_each_seed(tmp_path, sweep, recipes, within, outside):
-    settings = FinetuneSettings(
-        task="text-classification", model="-", train="-", validation="-", output="-", sweep=sweep, seeds=2
-    )
+    words = {"task": "text-classification", "model": "-", "train": "-", "validation": "-", "output": "-"}
+    settings = FinetuneSettings(**words, sweep=sweep, seeds=2)
     runs = planned_runs(settings, FinetuningArguments(output_dir=str(tmp_path), seed=7))
     assert len(runs) == len(set(runs)) == 2 * recipes and {run.seed for run in runs} == {7, 8}
     found = {tuple(run.recipe) for run in runs}
@@ -135,22 +125,6 @@ def interrupted_at_8(monkeypatch):
     return interrupted
 
 
-def test_a_stopped_python_call_names_the_call_that_continues_it(
-    tiny_checkpoint, opinions, tmp_path, monkeypatch, capsys
-):
-    step = FinetuningTrainer.training_step
-
-    def stop(self, *args, **kwargs):
-        signal.raise_signal(signal.SIGTERM)
-        return step(self, *args, **kwargs)
-
-    monkeypatch.setattr(FinetuningTrainer, "training_step", stop)
-    words = {"task": "text-classification", "model": str(tiny_checkpoint), "use_cpu": True, "disable_tqdm": True}
-    with pytest.raises(SystemExit):
-        mybert.finetune(**words, train=opinions[:8], output=str(tmp_path / "out"), max_length=32)
-    assert "; `mybert.finetune(…, resume=True)` continues it" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_a_resumed_run_with_a_teacher_equals_one_never_interrupted(
     finetune, write_rows, opinions, classifier, interrupted_at_8, tmp_path, monkeypatch
@@ -170,28 +144,25 @@ def test_a_resumed_run_with_a_teacher_equals_one_never_interrupted(
 
 @pytest.mark.slow
 def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_at_8, tmp_path, monkeypatch, capsys):
-    words = ("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2)
-    assert finetune(*words, output="whole") == 0
+    words = ("text-classification", *data, "--num-train-epochs", 2)
+    assert finetune(*words, "--resume", output="whole") == 0  # where nothing is
     with interrupted_at_8():
         assert finetune(*words) == 130
     assert not (tmp_path / "out/results.json").exists()
     for word, value, message in (
         ("--weight-decay", 0.5, "--weight-decay is 0.5, the run was started with 0.01"),
         ("--label-smoothing-factor", 0.1, "--label-smoothing-factor is 0.1, the run was started with 0.0"),
-        ("--adam-beta2", 0.9, "--adam-beta2 is 0.9, the run was started with 0.999"),
         ("--eval-delay", 1, "--eval-delay is 1"),
         ("--optim", "adafactor", "--optim is 'adafactor', the run was started with 'adamw_torch"),
         ("--gradient-accumulation-steps", 2, "sequences_per_step is"),
     ):
         assert finetune(*words, "--resume", word, value) == 2
         assert message in capsys.readouterr().err
-    assert finetune(*words, "--resume", output="begun") == 0  # where nothing is
     monkeypatch.chdir(tmp_path)  # the same files under other names
     assert finetune(words[0], *(str(word).removeprefix(f"{tmp_path}/") for word in words[1:]), "--resume") == 0
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert whole.keys() == resumed.keys()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    one, other = results(tmp_path / "whole")["runs"], results(tmp_path / "out")["runs"]
+    assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
+    one, other = (results(tmp_path / name)["runs"] for name in ("whole", "out"))
     assert [run["metrics"] for run in one] == [run["metrics"] for run in other]
     (tmp_path / "whole/manifest.json").unlink()
     assert finetune(*words, "--resume", output="whole") == 2
@@ -216,30 +187,12 @@ def test_what_the_caller_has_chosen_stays_as_it_is(tiny_checkpoint, opinions, wr
     assert arguments.to_dict() == before
 
 
-def test_dropout_is_chosen_for_a_checkpoint_that_was_pretrained_without(finetune, data, tmp_path, capsys):
-    words = ("text-classification", *data, "--num-train-epochs", 1)
-    assert finetune(*words, output="without") == 0
-    assert "--dropout 0.1" in capsys.readouterr().out
-    assert finetune(*words, "--dropout", 0.4, output="with") == 0
-    assert "--dropout 0.1" not in capsys.readouterr().out
-    losses = []
-    for name, expected in (("without", 0.0), ("with", 0.4)):
-        config = MyBertConfig.from_pretrained(tmp_path / name)
-        assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == expected
-        losses.append([log["loss"] for log in results(tmp_path / name)["runs"][0]["log"] if "loss" in log])
-    assert losses[0] != losses[1]
-
-
-@pytest.mark.slow
-def test_a_frozen_encoder_stays_as_it_was(finetune, data, minilm_folder, tmp_path):
-    words = ("--freeze", "encoder", "--num-train-epochs", 1)
-    assert finetune("text-classification", *data, *words, model=minilm_folder) == 0
-    before, after = load_file(minilm_folder / "model.safetensors"), load_file(tmp_path / "out/model.safetensors")
+def test_a_frozen_encoder_stays_as_it_was(finetune, data, tiny_checkpoint, tmp_path):
+    assert finetune("text-classification", *data, "--freeze", "encoder", "--num-train-epochs", 1) == 0
+    before, after = load_file(tiny_checkpoint / "model.safetensors"), load_file(tmp_path / "out/model.safetensors")
     frozen = [name for name in after if name.startswith(("bert.embeddings.", "bert.encoder."))]
-    assert len(frozen) == 6 * 16 + 5
-    assert all(torch.equal(before[name.removeprefix("bert.")], after[name]) for name in frozen)
-    assert not torch.equal(before["pooler.dense.weight"], after["bert.pooler.dense.weight"])
-    assert results(tmp_path / "out")["validation"]["metrics"]["accuracy"] > 0.8
+    assert len(frozen) == 16 + 5 and all(torch.equal(before[name], after[name]) for name in frozen)
+    assert not torch.equal(before["bert.pooler.dense.weight"], after["bert.pooler.dense.weight"])
 
 
 def test_weighted_classes_all_weigh_the_same():
@@ -269,13 +222,11 @@ def test_the_number_minus_100_counts_in_the_loss_of_a_regression(tiny_checkpoint
 @pytest.mark.slow
 def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them_apart(finetune, write_rows, tmp_path):
     rows = [{"text": "the film", "label": "rare" if i % 4 == 0 else "usual"} for i in range(40)]
-    train = write_rows("train.jsonl", rows)
-    words = ("--train", train, "--per-device-train-batch-size", 40, "--max-steps", 60)
+    words = ("--train", write_rows("train.jsonl", rows), "--per-device-train-batch-size", 40, "--max-steps", 60)
     words += ("--save-strategy", "no", "--eval-strategy", "no", "--load-best-model-at-end", "false")
-    for output, more, share in (("as-is", (), 0.25), ("weighted", ("--class-weights",), 0.5)):
-        assert finetune("text-classification", *words, *more, output=output) == 0
-        said = mybert.Predictor(str(tmp_path / output), device="cpu")("the film")
-        assert said["scores"]["rare"] == pytest.approx(share, abs=0.03)
+    assert finetune("text-classification", *words, "--class-weights") == 0
+    said = mybert.Predictor(str(tmp_path / "out"), device="cpu")("the film")
+    assert said["scores"]["rare"] == pytest.approx(0.5, abs=0.03)
 
 
 def test_training_stops_when_patience_is_spent(finetune, data, tmp_path):
@@ -285,32 +236,92 @@ def test_training_stops_when_patience_is_spent(finetune, data, tmp_path):
     assert run["steps"] == 10  # five an epoch; the second is no better than the first
 
 
-def test_the_best_checkpoint_is_kept_not_the_last(finetune, data, tmp_path):
-    words = ("--num-train-epochs", 3, "--lr-scheduler-type", "constant", "--learning-rate", "2e-2")
-    assert finetune("text-classification", *data, *words) == 0
-    run = results(tmp_path / "out")["runs"][0]
-    scores = {log["step"]: log["eval_f1_macro"] for log in run["log"] if "eval_f1_macro" in log}
-    assert run["metrics"]["f1_macro"] == max(scores.values())
-    assert results(tmp_path / "out")["validation"]["metrics"]["f1_macro"] == max(scores.values())
+class Done:
+    """A run that several tests look at: its folder, what it has printed, and the panels of its curves."""
+
+    def __init__(self, finetuned, train: list[dict], *words, **splits: list[dict]):
+        printed, self.panels = io.StringIO(), []
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+            patch.setattr(report, "draw_curves", lambda log, drawn, path: self.panels.extend(drawn))
+            self.folder = finetuned("text-classification", train, *words, **splits)
+        self.printed, self.results = " ".join(printed.getvalue().split()), results(self.folder)
+        self.config = MyBertConfig.from_pretrained(self.folder)
 
 
-def test_the_folder_says_how_it_was_made_and_loads_with_its_labels(finetune, data, write_rows, opinions, tmp_path):
-    test = write_rows("test.jsonl", opinions[:6])
-    assert finetune("text-classification", *data, "--test", test, "--num-train-epochs", 1) == 0
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert (manifest["stage"], manifest["complete"]) == ("finetune", True)
-    assert manifest["counts"] == {"train": 40, "validation": 16, "test": 6}
-    assert set(manifest["inputs"]) == {"model", "train", "validation", "test"}
-    for split in ("validation", "test"):
-        names = {path.name for path in (tmp_path / "out" / split).iterdir()}
-        assert names == {"results.json", "predictions.jsonl", "errors.txt", "errors.png", "analysis.json"}
-    assert MyBertForSequenceClassification.from_pretrained(tmp_path / "out").config.label2id == {"bad": 0, "good": 1}
+@pytest.fixture(scope="module")
+def two_seeds(finetuned, opinions) -> Done:
+    """The last validation row has a wrong label; eight of the others are training rows too."""
+    wrong = opinions[3] | {"label": {"good": "bad", "bad": "good"}[opinions[3]["label"]]}
+    words = ("--num-train-epochs", 3, "--seeds", 2, "--lr-scheduler-type", "constant", "--learning-rate", "2e-2")
+    return Done(finetuned, opinions[:40], *words, validation=[*opinions[32:], wrong])
 
 
-def test_a_label_that_looks_misspelt_is_named_before_training(finetune, opinions, write_rows, capsys):
-    rows = write_rows("train.jsonl", [*opinions, *opinions, {"text": "well", "label": "Good "}])
-    assert finetune("text-classification", "--train", rows, "--num-train-epochs", 1) == 0
-    assert "the label 'Good ' (1) looks like 'good' (" in " ".join(capsys.readouterr().out.split())
+@pytest.fixture(scope="module")
+def odd_rows(finetuned) -> Done:
+    texts = {"good " * 40: "odd", "☃ " * 8: "bad", "fine book": "bad", "well": "Bad ", "": "bad"}
+    rows = [{"text": text, "label": label} for text, label in texts.items()]
+    words = ("--max-length", 16, "--errors", "skip", "--dropout", 0.4, "--num-train-epochs", 1)
+    return Done(finetuned, rows, *words, validation=rows)
+
+
+def test_odd_rows_are_counted_and_named(odd_rows):
+    found = odd_rows.results["data"]["train"]
+    assert found["rows"] == 4 and found["balance"] == {"bad": 2, "odd": 1, "Bad ": 1}
+    assert (found["longest"], found["median_length"]) == (42, 8)
+    assert found["longer_than_max_length"] == 1 / 4 and found["unknown_tokens"] == pytest.approx(8 / 54)
+    for words in (
+        "line 5: the text is empty; left out",
+        "the label 'Bad ' (1) looks like 'bad' (2)",
+        "warning: 4 training features are fewer than a batch of 8",
+        "15% of the training tokens are [UNK]: the vocabulary of ",
+    ):
+        assert words in odd_rows.printed, words
+    evidence = {finding.name: finding.evidence for finding in mybert.doctor(odd_rows.folder)}
+    assert evidence["left-out"] == "1 row could not be used (validation); evaluated: 4."
+    assert MyBertTokenizer.from_pretrained(odd_rows.folder).model_max_length == 16, "where the model was trained"
+
+
+def test_rows_in_two_splits_are_named_and_unknown_tokens_only_if_there_are_many(two_seeds):
+    train, dev = (two_seeds.folder.parent / f"{name}.jsonl" for name in ("train", "validation"))
+    assert f"rows of validation ({dev}) that are also in train ({train}): 9 of " in two_seeds.printed
+    assert "(validation line 1 is train line 33, validation line 2 is train line 34," in two_seeds.printed
+    assert "of the training tokens are [UNK]" not in two_seeds.printed
+    (overlap,) = two_seeds.results["data_checks"]["overlaps"]
+    assert overlap == {"of": "validation", "in": "train", "rows": 17, "equal": 9, "near": 0}
+
+
+def test_dropout_is_chosen_for_a_checkpoint_that_was_pretrained_without(two_seeds, odd_rows):
+    for done, expected in ((two_seeds, 0.0), (odd_rows, 0.4)):
+        assert ("--dropout 0.1" in done.printed) == (expected == 0)
+        assert done.config.hidden_dropout_prob == done.config.attention_probs_dropout_prob == expected
+
+
+def test_the_best_checkpoint_is_kept_and_the_history_and_the_curves_are_those_of_the_best_run(two_seeds):
+    found, seed = two_seeds.results, two_seeds.results["best"]["seed"]
+    for run in found["runs"]:
+        assert run["metrics"]["f1_macro"] == max(log.get("eval_f1_macro", 0) for log in run["log"])
+    best = max(run["metrics"]["f1_macro"] for run in found["runs"])
+    assert found["validation"]["metrics"]["f1_macro"] == best
+    arguments = found["training_arguments"]
+    assert (arguments["metric_for_best_model"], arguments["greater_is_better"]) == ("eval_f1_macro", True)
+    assert found["metric"] == "accuracy", "reports begin with it"
+    events, (run,) = read_lines(two_seeds.folder / "log.jsonl"), [run for run in found["runs"] if run["seed"] == seed]
+    assert run["metrics"]["f1_macro"] == best and [e["step"] for e in events] == [log["step"] for log in run["log"]]
+    losses = ([entry["loss"] for entry in some if "loss" in entry] for some in (events, run["log"]))
+    assert next(losses) == next(losses)
+    assert [event["step"] for event in events if "eval_accuracy" in event] == [5, 10, 15]
+    assert all(event["tokens"] > 0 and event["seconds"] > 0 for event in events)
+    good = sum(row["label"] == "good" for row in read_lines(two_seeds.folder.parent / "validation.jsonl")) / 17
+    best = max(2 * share / (1 + share) for share in (good, 1 - good)) / 2  # one label has an F1, the other 0
+    assert [panel.constant for panel in two_seeds.panels] == [None, pytest.approx(best)]
+
+
+def test_suspects_say_in_how_many_runs_they_are_wrong(two_seeds):
+    suspects = json.loads((two_seeds.folder / "validation/analysis.json").read_text())["suspects"]
+    errors = [json.loads(file.read_text()) for file in two_seeds.folder.glob("runs/*/validation_errors.json")]
+    assert len(errors) == 2 and {len(some) for some in errors} == {17}
+    (suspect,) = [row for row in suspects if row["row"] == 17]
+    assert suspect["seeds"] == f"{sum(some[16] > 0 for some in errors)} of 2 runs"
 
 
 @pytest.mark.parametrize(
@@ -334,115 +345,65 @@ def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip)
     assert [line.split("'")[1] for line in find_label_typos(counts)] == ([slip] if slip else [])
 
 
-def test_rows_that_stand_in_two_splits_are_warned_of_by_number(finetune, data, capsys):
-    assert finetune("text-classification", *data, "--num-train-epochs", 1) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert f"rows of validation ({data[3]}) that are also in train ({data[1]}): 8 of " in printed
-    assert "(validation line 1 is train line 33, validation line 2 is train line 34," in printed
-
-
-def test_the_overview_counts_what_is_cut_and_unknown(finetune, write_rows, tmp_path):
-    rows = [{"text": "good " * 40, "label": "a"}, {"text": "bad ☃", "label": "b"}, {"text": "fine book", "label": "b"}]
-    train = write_rows("train.jsonl", rows)
-    assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
-    found = results(tmp_path / "out")["data"]["train"]
-    assert found["balance"] == {"b": 2, "a": 1}
-    assert (found["longest"], found["median_length"]) == (42, 4)
-    assert found["longer_than_max_length"] == pytest.approx(1 / 3)
-    assert found["unknown_tokens"] == pytest.approx(1 / 44)
-
-
-@pytest.mark.parametrize(("unknown", "said"), [("☃ ", True), ("", False)])
-def test_many_unknown_tokens_are_named_after_the_scores(unknown, said, finetune, opinions, write_rows, capsys):
-    train = write_rows("train.jsonl", [row | {"text": unknown * 8 + row["text"]} for row in opinions])
-    assert finetune("text-classification", "--train", train, "--num-train-epochs", 1) == 0
-    last = capsys.readouterr().out.rpartition("Each label")[2]
-    assert ("% of the training tokens are [UNK]: the vocabulary of " in last) == said
-
-
-def test_rows_that_cannot_be_used_are_left_out_on_request(finetune, write_rows, opinions, tmp_path, capsys):
-    rows = [*opinions[:8], {"text": "", "label": "good"}]
-    train, validation = write_rows("train.jsonl", rows), write_rows("validation.jsonl", rows)
-    words = ("--train", train, "--validation", validation, "--num-train-epochs", 1)
-    assert finetune("text-classification", *words, "--errors", "skip") == 0
-    assert "line 9: the text is empty; left out" in capsys.readouterr().out
-    assert results(tmp_path / "out")["data"]["train"]["rows"] == 8
-    evidence = {finding.name: finding.evidence for finding in mybert.doctor(tmp_path / "out")}
-    assert evidence["left-out"] == "1 row could not be used (validation); evaluated: 8."
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--metric", "bleu"), "--metric bleu: expected one of accuracy, f1_macro"),
-        (("--max-length", 999), "--max-length 999: "),
-        (("--model", "nowhere"), "nowhere: no such folder"),
-        (("--validation", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
-        (("--columns", "body=text"), "--columns body=text: text-classification has the columns text"),
-        (("--columns", "text=body"), "has no column 'body'; there are text, label"),
-        (("--sweep", "all"), "--sweep: invalid choice: 'all' (choose from 'paper', 'miniatures')"),
-        (
-            ("--sweep", "paper", "--learning-rate", 1),
-            "--learning-rate is chosen by the sweep; leave it or --sweep out",
-        ),
-        (("--sweep", "paper", "--max-steps", 1), "--max-steps is chosen by the sweep; leave it or --sweep out"),
-        (
-            ("--patience", 2, "--eval-strategy", "no", "--save-strategy", "no"),
-            "--patience counts evaluations; leave it or --eval-strategy no out",
-        ),
-        (("--n-best", 3), "--n-best has no effect on text-classification; leave it out"),
-        (("--label-smoothing-factor", 0.1, "--class-weights"), "has no effect with --class-weights; leave it out"),
-        (("--learning-rate", "nan"), "learning_rate: expected 0 or more, found nan"),
-        (("--seed", -1), "seed: expected 0 or more and below 2**32, found -1"),
-        (("--neftune-noise-alpha", 5), "neftune_noise_alpha is not supported"),
-        (("--dataloader-drop-last", "true"), "dataloader_drop_last is not supported: every row is trained on"),
-        (
-            ("--prediction-loss-only", "true"),
-            "prediction_loss_only is not supported: checkpoints are chosen by",
-        ),
-        (("--eval-do-concat-batches", "false"), "eval_do_concat_batches false is not supported"),
-        (("--metric-for-best-model", "bleu"), "metric_for_best_model is not supported: the best checkpoint"),
-        (("--greater-is-better", "false"), "greater_is_better is not supported"),
-        (("--bf16-full-eval", "true"), "bf16_full_eval is not supported: it would round the weights that are kept"),
-        (("--push-to-hub", "true"), "push_to_hub is not supported: `mybert push` uploads"),
-        (("--use-liger-kernel", "true"), "use_liger_kernel"),
-        (("--report-to", "comet_ml"), "comet"),
-        (
-            ("--learning-rate", 1e38, "--max-grad-norm", 0, "--max-steps", 4),
-            "is nan; try a lower --learning-r",
-        ),
-        (("--dropout", 1), "--dropout: expected 0 or more and below 1, found 1.0"),
-        (("--learing-rate", 1), "did you mean '--learning-rate'"),
-        (("--save-strategy", "best"), "--save-strategy: invalid choice: 'best'"),
-        (("--save-strategy", "no"), "value, or add --load-best-model-at-end false"),
+        ("--metric bleu", "--metric bleu: expected one of accuracy, f1_macro"),
+        ("--max-length 999", "--max-length 999: "),
+        ("--model nowhere", "nowhere: no such folder"),
+        ("--validation nowhere.jsonl", "nowhere.jsonl: there is no such file"),
+        ("--columns body=text", "--columns body=text: text-classification has the columns text"),
+        ("--columns text=body", "has no column 'body'; there are text, label"),
+        ("--sweep all", "--sweep: invalid choice: 'all' (choose from 'paper', 'miniatures')"),
+        ("--sweep paper --learning-rate 1", "--learning-rate is chosen by the sweep; leave it or --sweep out"),
+        ("--patience 2 --eval-strategy no --save-strategy no", "leave it or --eval-strategy no out"),
+        ("--n-best 3", "--n-best has no effect on text-classification; leave it out"),
+        ("--stride 4", "--stride has no effect without --long-texts window; add that, or leave it out"),
+        ("--label-smoothing-factor 0.1 --class-weights", "has no effect with --class-weights; leave it out"),
+        ("--slices plase", "--slices plase: "),
+        ("--label-names 2=other", "--label-names 2=other"),
+        ("--unlabelled rows.jsonl", "no effect without --teacher"),
+        ("--temperature 3", "no effect without --teacher"),
+        ("--folds 3", "--folds"),
+        ("--folds 3 --seeds 2", "--folds"),
+        ("--learning-rate nan", "learning_rate: expected 0 or more, found nan"),
+        ("--seed -1", "seed: expected 0 or more and below 2**32, found -1"),
+        ("--neftune-noise-alpha 5", "neftune_noise_alpha is not supported"),
+        ("--dataloader-drop-last true", "dataloader_drop_last is not supported: every row is trained on"),
+        ("--prediction-loss-only true", "prediction_loss_only is not supported: checkpoints are chosen by"),
+        ("--eval-do-concat-batches false", "eval_do_concat_batches false is not supported"),
+        ("--metric-for-best-model bleu", "metric_for_best_model is not supported: the best checkpoint"),
+        ("--greater-is-better false", "greater_is_better is not supported"),
+        ("--bf16-full-eval true", "bf16_full_eval is not supported: it would round the weights that are kept"),
+        ("--push-to-hub true", "push_to_hub is not supported: `mybert push` uploads"),
+        ("--use-liger-kernel true", "use_liger_kernel"),
+        ("--report-to comet_ml", "comet"),
+        ("--dropout 1", "--dropout: expected 0 or more and below 1, found 1.0"),
+        ("--learing-rate 1", "did you mean '--learning-rate'"),
+        ("--save-strategy best", "--save-strategy: invalid choice: 'best'"),
+        ("--save-strategy no", "value, or add --load-best-model-at-end false"),
+        ("--optim adamw_bnb_8bit", ""),
+        ("--lr-scheduler-type cosine_with_min_lr", ""),
+        ('--lr-scheduler-kwargs {"foo":1}', ""),
+        ("--adam-beta1 1.5", ""),
+        ("--dataloader-num-workers -1", ""),
     ],
 )
-def test_a_mistake_is_one_line(finetune, data, capsys, words, message):
-    assert finetune("text-classification", *data, *words) == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--optim", "adamw_bnb_8bit"),
-        ("--optim", "galore_adamw"),
-        ("--lr-scheduler-type", "cosine_with_min_lr"),
-        ("--lr-scheduler-type", "warmup_stable_decay"),
-        ("--lr-scheduler-kwargs", '{"foo": 1}'),
-        ("--adam-beta1", "1.5"),
-        ("--adam-epsilon", "-1"),
-        ("--dataloader-num-workers", "-1"),
-        ("--report-to", "comet_ml"),
-    ],
-    ids=" ".join,
-)
-def test_arguments_that_cannot_work_cost_no_finished_model(finetune, data, classifier, tmp_path, capsys, words):
+def test_a_mistake_is_one_line_and_costs_no_finished_model(
+    finetune, data, classifier, tmp_path, capsys, words, message
+):
     shutil.copytree(classifier, tmp_path / "out")
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert finetune("text-classification", *data, "--overwrite", *words) == 2
-    assert "Traceback" not in capsys.readouterr().err
+    assert finetune("text-classification", *data, "--overwrite", *words.split()) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err.splitlines()[-1] and "Traceback" not in captured.err
     assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+
+
+def test_a_training_that_diverges_is_one_line(finetune, data, capsys):
+    words = ("--learning-rate", 1e38, "--max-grad-norm", 0, "--max-steps", 4)
+    assert finetune("text-classification", *data, *words) == 2
+    assert "is nan; try a lower --learning-r" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_seed_that_diverges_is_left_out_and_the_others_go_on(finetune, data, tmp_path, monkeypatch, capsys):
@@ -485,60 +446,40 @@ def test_a_second_run_in_one_output_is_kept_out_while_the_first_is_at_work(finet
     assert not list(tmp_path.glob(".*"))
 
 
-def test_an_output_that_is_there_is_kept(finetune, data, tmp_path, capsys):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/mine").write_text("")
-    assert finetune("text-classification", *data) == 2
-    assert "exists; add --overwrite" in capsys.readouterr().err
-    assert finetune("text-classification", *data, "--overwrite") == 2
-    assert "was not made by `mybert finetune`" in capsys.readouterr().err
-    assert np.array_equal([path.name for path in (tmp_path / "out").iterdir()], ["mine"])
-
-
 def table_cells(printed: str) -> dict[str, str]:
     """First and second cell of the rows of printed tables."""
     rows = [line.split("│") for line in printed.splitlines() if "│" in line]
     return {row[1].strip(): row[2].strip() for row in rows}
 
 
-@pytest.mark.parametrize(("given", "used"), [({}, "0.001"), ({"learning_rate": 5e-5}, "5e-05")])
-def test_the_default_learning_rate_depends_on_the_width(tiny_checkpoint, opinions, capsys, given, used):
-    words = {"task": "sentiment", "model": str(tiny_checkpoint), "train": opinions[:8], "output": "out"}
-    mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
-    printed = capsys.readouterr().out
-    assert table_cells(printed)["learning rate of the first run"] == used
-    named = "using --learning-rate 0.001, the default for text-classification and a hidden size of 32"
-    assert (named in printed) == (not given)
-    sizes = 128, 256, 384, 512, 768
-    for task, rates in {
-        "text-classification": [1e-3, 3e-4, 3e-4, 5e-5, 5e-5],
-        "token-classification": [1e-3, 1e-3, 3e-4, 5e-5, 5e-5],
-    }.items():
-        assert [default_learning_rate(size, task) for size in sizes] == rates
-
-
 @pytest.mark.parametrize(
-    ("steps", "epochs"), [(1, 20), (4, 20), (5, 20), (6, 17), (29, 4), (33, 4), (34, 3), (10_000, 3)]
-)
-def test_few_rows_are_read_more_often_by_default(steps, epochs):
-    assert default_epochs(steps) == epochs
-    assert epochs in (3, 20) or (epochs - 1) * steps < 100 <= epochs * steps
-
-
-@pytest.mark.parametrize(
-    ("given", "epochs"),
+    ("given", "rate", "epochs"),
     [
-        ({}, "20"),
-        ({"gradient_accumulation_steps": 2, "per_device_train_batch_size": 1}, "12"),
-        ({"max_steps": 5}, "by --max-steps"),
+        ({}, "0.001", "20"),
+        ({"gradient_accumulation_steps": 2, "per_device_train_batch_size": 1}, "0.001", "12"),
+        ({"max_steps": 5, "learning_rate": 5e-5}, "5e-05", "by --max-steps"),
     ],
 )
-def test_the_default_epochs_depend_on_the_number_of_steps(tiny_checkpoint, opinions, capsys, given, epochs):
+def test_defaults_depend_on_the_width_and_the_number_of_steps(tiny_checkpoint, opinions, capsys, given, rate, epochs):
     words = {"task": "sentiment", "model": str(tiny_checkpoint), "train": opinions[:20], "output": "out"}
     mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
     printed = capsys.readouterr().out
-    assert table_cells(printed)["epochs"] == epochs
+    cells = table_cells(printed)
+    assert (cells["learning rate of the first run"], cells["epochs"]) == (rate, epochs)
+    named = "using --learning-rate 0.001, the default for text-classification and a hidden size of 32"
+    assert (named in printed) == ("learning_rate" not in given)
     assert (f"using --num-train-epochs {epochs}, the default" in printed) == ("max_steps" not in given)
+
+
+def test_default_learning_rates_and_epochs():
+    sizes = 128, 256, 384, 512, 768
+    text, token = (
+        [default_learning_rate(size, f"{name}-classification") for size in sizes] for name in ("text", "token")
+    )
+    assert (text, token) == ([1e-3, 3e-4, 3e-4, 5e-5, 5e-5], [1e-3, 1e-3, 3e-4, 5e-5, 5e-5])
+    for steps, epochs in {1: 20, 4: 20, 5: 20, 6: 17, 29: 4, 33: 4, 34: 3, 10_000: 3}.items():
+        assert default_epochs(steps) == epochs
+        assert epochs in (3, 20) or (epochs - 1) * steps < 100 <= epochs * steps
 
 
 def test_the_checkpoint_that_knows_a_rare_label_is_better_than_one_label_for_all_rows(tiny_checkpoint):
@@ -565,38 +506,6 @@ def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, dat
     assert cells["parameters"] == f"{model.num_parameters():,}", "also rows of tokens that the texts do not have"
     assert re.search(r"measured: \S+ s per step, \S+ tokens/s, \S+ .B of memory; .* of training in total", printed)
     assert before == after
-
-
-def test_the_history_and_the_curves_are_those_of_the_best_run(finetune, data, tmp_path, monkeypatch):
-    panels = []
-    monkeypatch.setattr(report, "draw_curves", lambda log, drawn, path: panels.extend(drawn))
-    assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 2) == 0
-    found = results(tmp_path / "out")
-    best, arguments = found["best"]["seed"], found["training_arguments"]
-    assert (arguments["metric_for_best_model"], arguments["greater_is_better"]) == ("eval_f1_macro", True)
-    assert results(tmp_path / "out")["metric"] == "accuracy", "reports begin with it"
-    events = [json.loads(line) for line in (tmp_path / "out/log.jsonl").read_text().splitlines()]
-    run = next(run for run in results(tmp_path / "out")["runs"] if run["seed"] == best)
-    assert [event["step"] for event in events] == [log["step"] for log in run["log"]]
-    assert [event["loss"] for event in events if "loss" in event] == [
-        log["loss"] for log in run["log"] if "loss" in log
-    ]
-    assert [event["step"] for event in events if "eval_accuracy" in event] == [5, 10]
-    assert all(event["tokens"] > 0 and event["seconds"] > 0 for event in events)
-    # half of the validation rows are good: one label has an F1 of 2 / 3, the other of 0
-    assert [panel.constant for panel in panels] == [None, pytest.approx(1 / 3)]
-
-
-def test_fewer_rows_than_a_batch_are_warned_about(finetune, opinions, write_rows, capsys):
-    rows = write_rows("few.jsonl", opinions[:5])
-    words = ("--train", rows, "--validation", rows, "--num-train-epochs", 1)
-    assert finetune("text-classification", *words) == 0
-    assert "warning: 5 training features are fewer than a batch of 8" in capsys.readouterr().out
-
-
-def test_the_tokenizer_truncates_where_the_model_was_trained(finetune, data, tmp_path):
-    assert finetune("text-classification", *data, "--num-train-epochs", 1, "--max-length", 16) == 0
-    assert MyBertTokenizer.from_pretrained(tmp_path / "out").model_max_length == 16
 
 
 def test_a_head_that_is_trained_further_keeps_the_order_of_its_labels(finetune, data, classifier, tmp_path):

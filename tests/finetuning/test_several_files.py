@@ -1,11 +1,14 @@
 """Training rows of several files, and of exports of annotation tools, are those of one file."""
 
-import csv
 import json
 
+import pandas as pd
 import pytest
+from json_files import read_lines, write_lines
+from trained_runs import read_results
 
 import mybert
+from mybert.common.manifest import read_manifest
 from mybert.finetuning.data.dataset_loading import read_splits
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import new_task
@@ -23,29 +26,18 @@ def choices(*names, **annotation) -> dict:
 
 def exports(folder, rows: list[tuple[str, list[str]]]) -> dict[str, str]:
     """Files with the same rows in the form of each tool's export."""
-    studio = [
-        {
-            "id": n,
-            "data": {"text": text, "reason": "r"},
-            "annotations": [choices("x", was_cancelled=True), choices(*names)],
-        }
-        for n, (text, names) in enumerate(rows)
-    ]
-    argilla = [
-        {
-            "id": str(n),
-            "fields": {"text": text},
-            "metadata": {"reason": "r"},
-            "suggestions": {"label": {"value": "x", "score": None, "agent": "m"}},
-            "responses": {"label": [{"value": names if len(names) > 1 else names[0], "user_id": "u"}]},
-            "vectors": {},
-        }
-        for n, (text, names) in enumerate(rows)
-    ]
-    doccano = [{"id": n, "text": text, "label": names, "Comments": []} for n, (text, names) in enumerate(rows)]
+    studio, argilla, doccano = [], [], []
+    for n, (text, names) in enumerate(rows):
+        annotations = [choices("x", was_cancelled=True), choices(*names)]
+        studio.append({"id": n, "data": {"text": text, "reason": "r"}, "annotations": annotations})
+        answer = {"value": names if len(names) > 1 else names[0], "user_id": "u"}
+        guess = {"label": {"value": "x", "score": None, "agent": "m"}}
+        of = {"id": str(n), "fields": {"text": text}, "metadata": {"reason": "r"}, "suggestions": guess, "vectors": {}}
+        argilla.append(of | {"responses": {"label": [answer]}})
+        doccano.append({"id": n, "text": text, "label": names, "Comments": []})
     (folder / "studio.json").write_text(json.dumps(studio), encoding="utf-8")
     (folder / "argilla.json").write_text(json.dumps(argilla), encoding="utf-8")
-    (folder / "doccano.jsonl").write_text("".join(json.dumps(row) + "\n" for row in doccano), encoding="utf-8")
+    write_lines(folder / "doccano.jsonl", doccano)
     return {"studio": "studio.json", "argilla": "argilla.json", "doccano": "doccano.jsonl"}
 
 
@@ -74,29 +66,20 @@ def test_a_model_trained_on_two_files_is_that_of_one_and_bad_rows_have_their_fil
     finetune, opinions, write_rows, tmp_path, capsys
 ):
     old, new = write_rows("old.jsonl", opinions[:30]), tmp_path / "new.csv"
-    with new.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["text", "label", "reason"])
-        writer.writeheader()
-        writer.writerows({**row, "reason": "r"} for row in opinions[30:])
+    pd.DataFrame(opinions[30:]).assign(reason="r").to_csv(new, index=False)
     words = ("--max-steps", 6, "--validation-share", 0.2)
     assert finetune("text-classification", "--train", old, new, *words, output="two") == 0
     assert finetune("text-classification", "--train", write_rows("all.jsonl", opinions), *words, output="one") == 0
-    read = lambda name: json.loads((tmp_path / name / "results.json").read_text(encoding="utf-8"))  # noqa: E731
-    assert read("two")["data"]["train"]["balance"] == read("one")["data"]["train"]["balance"]
-    manifest = json.loads((tmp_path / "two" / "manifest.json").read_text(encoding="utf-8"))
-    assert [manifest["inputs"][name]["path"] for name in ("train", "train-2")] == [str(old), str(new)]
-    files = [tmp_path / name / "validation" / "predictions.jsonl" for name in ("two", "one")]
-    two, one = ([json.loads(line)["label"] for line in file.read_text("utf-8").splitlines()] for file in files)
-    assert two == one
+    two, one = (read_results(tmp_path / name)["data"]["train"]["balance"] for name in ("two", "one"))
+    inputs = read_manifest(tmp_path / "two")["inputs"]
+    assert two == one and [inputs[name]["path"] for name in ("train", "train-2")] == [str(old), str(new)]
+    two, one = (read_lines(tmp_path / name / "validation/predictions.jsonl") for name in ("two", "one"))
+    assert [line["label"] for line in two] == [line["label"] for line in one]
     found = mybert.evaluate(model=tmp_path / "two", data=new, output=tmp_path / "scores", bootstrap=0)
     assert found.metrics and f"{new} is the file" in capsys.readouterr().out
-
-    write_rows("bad.jsonl", [*opinions[:2], {"text": "a film", "label": None}])
-    capsys.readouterr()
-    assert finetune("text-classification", "--train", old, tmp_path / "bad.jsonl", output="bad") == 2
-    assert f"1 of 31 lines cannot be used: line 3 of {tmp_path / 'bad.jsonl'}: the label is missing" in (
-        capsys.readouterr().err
-    )
+    bad = write_rows("bad.jsonl", [*opinions[:2], {"text": "a film", "label": None}])
+    assert finetune("text-classification", "--train", old, bad, output="bad") == 2
+    assert f"1 of 31 lines cannot be used: line 3 of {bad}: the label is missing" in capsys.readouterr().err
 
 
 def test_files_with_other_columns_are_refused(finetune, opinions, write_rows, capsys):

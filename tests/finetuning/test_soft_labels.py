@@ -2,10 +2,13 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from json_files import write_lines
+from tiny_models import LABELLED
 from torch import Tensor
 
 import mybert
@@ -20,53 +23,21 @@ from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.training import Job, build_trainer
 from mybert.training.soft_targets import soft_loss
 from mybert.training.stopping import StopOnSignal
-from tokenization import SPECIAL_TOKENS, MyBertTokenizer
+from tokenization import MyBertTokenizer
 
 CONTEXT = "the good film the bad book"
-TASKS = {
-    "single": ("text-classification", [{"text": f"a {w} film", "label": w} for w in ("good", "bad", "dull")] * 2, {}),
-    "several": (
-        "text-classification",
-        [{"text": f"a {a} {b} film", "label": [a, b]} for a, b in (("good", "fine"), ("bad", "dull"))] * 3,
-        {},
-    ),
-    "number": (
-        "text-classification",
-        [{"text": f"a {word} film", "label": i + 0.5} for i, word in enumerate(("bad", "dull", "good"))] * 2,
-        {"problem": "regression"},
-    ),
-    "tokens": (
-        "token-classification",
-        [{"tokens": ["the", "unseen", noun], "tags": ["O", "O", "B-X"]} for noun in ("film", "book", "song")] * 2,
-        {},
-    ),
-    "answers": (
-        "question-answering",
-        [
-            {"question": "very good", "context": CONTEXT, "answers": {"text": [name], "answer_start": [at]}}
-            for name, at in (("film", CONTEXT.index("film")), ("book", CONTEXT.index("book")))
-        ]
-        * 3,
-        {},
-    ),
-    "choices": (
-        "multiple-choice",
-        [{"context": "the film", "choices": ["is good", "is bad", "very dull"], "label": i} for i in (0, 1)] * 3,
-        {},
-    ),
-}
 TARGETS = {"label", "tags", "answers"}
 
 
-@pytest.fixture(scope="module", params=TASKS)
+@pytest.fixture(scope="module", params=["classifier", "multi", "regression", "tagger", "reader", "chooser"])
 def trained(request, tiny_checkpoint, tmp_path_factory):
-    """Of each task: options, and a teacher after two steps."""
-    task, rows, options = TASKS[request.param]
+    """Of each head: options, and a teacher after two steps."""
+    task, rows = LABELLED[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     unlabelled = [{name: value for name, value in row.items() if name not in TARGETS} for row in rows]
     for name, content in (("train", rows), ("unlabelled", unlabelled)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
-    settings = {"task": task, "train": str(folder / "train.jsonl"), "validation_share": 0, "max_length": 32, **options}
+        write_lines(folder / f"{name}.jsonl", content)
+    settings = {"task": task, "train": str(folder / "train.jsonl"), "validation_share": 0, "max_length": 32}
     trainer = trainer_of(folder, model=str(tiny_checkpoint), **settings)
     trainer.train()
     trainer.save_model(str(folder / "teacher"))
@@ -75,18 +46,9 @@ def trained(request, tiny_checkpoint, tmp_path_factory):
 
 def trainer_of(folder, batch: int = 8, **settings):
     settings = FinetuneSettings(output=str(folder / "out"), **settings)
-    arguments = FinetuningArguments(
-        output_dir=str(folder / "out"),
-        per_device_train_batch_size=batch,
-        use_cpu=True,
-        disable_tqdm=True,
-        max_steps=2,
-        num_train_epochs=1,
-        eval_strategy="no",
-        save_strategy="no",
-        load_best_model_at_end=False,
-        learning_rate=1e-2,
-    )
+    choices = {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "learning_rate": 1e-2}
+    choices |= {"max_steps": 2, "num_train_epochs": 1, "per_device_train_batch_size": batch}
+    arguments = FinetuningArguments(output_dir=str(folder / "out"), use_cpu=True, disable_tqdm=True, **choices)
     task, tokenizer = new_task(settings)
     task, data = load_data(settings, task, tokenizer, verbose=False)
     job = Job(settings, arguments, task, tokenizer, data, task.main_metric, StopOnSignal("t"))
@@ -192,17 +154,6 @@ def test_the_teacher_is_scored_on_rows_of_its_student(finetune, write_rows, opin
     assert f"its teacher {expected['accuracy']:.1%}" in report
 
 
-def test_a_dry_run_with_a_teacher_does_not_say_that_it_keeps_predictions(
-    finetune, write_rows, opinions, classifier, tmp_path, capsys
-):
-    words = ("--train", write_rows("train.jsonl", opinions[:8]), "--teacher", classifier, "--max-steps", 1)
-    assert finetune("text-classification", *words, "--dry-run") == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("teacher:"))
-    assert line.endswith("features once, for all epochs and runs") and not (tmp_path / "out").exists()
-    assert finetune("text-classification", *words) == 0
-    assert f"its predictions are kept in {tmp_path / 'out'} until the end" in capsys.readouterr().out
-
-
 def test_layers_keeps_evenly_spaced_layers_of_the_checkpoint(
     finetune, write_rows, opinions, tiny_checkpoint, tmp_path
 ):
@@ -216,40 +167,24 @@ def test_layers_keeps_evenly_spaced_layers_of_the_checkpoint(
     assert finetune(*words, "--layers", 2, model=tmp_path / "deep") == 0
     found = MyBertForSequenceClassification.from_pretrained(tmp_path / "out").bert.encoder.layer
     for layer, number in zip(found, (0, 2), strict=True):
-        torch.testing.assert_close(
-            dict(layer.named_parameters()), dict(deep.bert.encoder.layer[number].named_parameters())
-        )
+        torch.testing.assert_close(layer.state_dict(), deep.bert.encoder.layer[number].state_dict())
 
 
 def test_teachers_that_do_not_fit_are_refused(finetune, write_rows, opinions, classifier, tmp_path, capsys):
-    other = tmp_path / "other"
-    other.mkdir()
-    for file in classifier.iterdir():
-        if file.suffix in (".json", ".safetensors", ".py") and "tokenizer" not in file.name:
-            (other / file.name).write_bytes(file.read_bytes())
+    other = shutil.copytree(classifier, tmp_path / "other")
     tokenizer = MyBertTokenizer.from_pretrained(classifier)
     pieces = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
     MyBertTokenizer([*pieces[:-1], "another"]).save_pretrained(other)
-    assert set(SPECIAL_TOKENS) <= set(pieces)
     rows = write_rows("train.jsonl", opinions)
     named = write_rows("named.jsonl", [{**row, "label": row["label"] + "x"} for row in opinions])
     tags = write_rows("tags.jsonl", [{"tokens": ["the", "film"], "tags": ["O", "B-X"]}] * 12)
-    for task, words, message in (
-        ("text-classification", ("--train", rows, "--teacher", other), "has another vocabulary than --model"),
-        ("text-classification", ("--train", named, "--teacher", classifier), "does not know the label"),
-        (
-            "token-classification",
-            ("--train", tags, "--teacher", classifier),
-            "was fine-tuned for text-classification, not for token",
-        ),
-        ("text-classification", ("--train", rows, "--unlabelled", rows), "no effect without --teacher"),
-        ("text-classification", ("--train", rows, "--temperature", 3), "no effect without --teacher"),
-        (
-            "text-classification",
-            ("--train", rows, "--teacher", classifier, "--soft-share", 0),
-            "--soft-share: expected",
-        ),
+    for task, train, teacher, more, message in (
+        ("sentiment", rows, other, (), "has another vocabulary than --model"),
+        ("sentiment", named, classifier, (), "does not know the label"),
+        ("ner", tags, classifier, (), "was fine-tuned for text-classification, not for token"),
+        ("sentiment", rows, classifier, ("--soft-share", 0), "--soft-share: expected"),
     ):
-        assert finetune(task, *words, "--max-steps", 1, output="refused") == 2
+        words = ("--train", train, "--teacher", teacher, "--max-steps", 1, *more)
+        assert finetune(task, *words, output="refused") == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "refused").exists()

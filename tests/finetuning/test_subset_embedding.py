@@ -121,7 +121,7 @@ def test_a_run_has_the_weights_of_one_that_trains_all_rows(
 ):
     train, validation = write_rows("train.jsonl", opinions[:30]), write_rows("dev.jsonl", opinions[30:])
     words = ("text-classification", "--train", train, "--validation", validation, "--num-train-epochs", 2)
-    words += ("--weight-decay", decay)
+    words += ("--weight-decay", decay, "--bootstrap", 0)
     assert finetune(*words, output="rows") == 0
     monkeypatch.setattr(trainer, "train_occurring_rows", lambda *_: None)
     assert finetune(*words, output="whole") == 0

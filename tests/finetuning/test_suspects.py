@@ -5,7 +5,9 @@ import json
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
+from json_files import read_lines, write_lines
 from tiny_models import WORDS
 
 import mybert
@@ -58,11 +60,9 @@ def rows_of(model: str) -> list[dict]:
     if model == "tagger":
         tags = [[draw.choice(["O", "B-PER", "B-LOC"]) for _ in text.split()] for text in texts]
         return [{"id": f"r{n}", "tokens": text.split(), "tags": tags[n]} for n, text in enumerate(texts)]
-    labels = {
-        "classifier": lambda: draw.choice(["bad", "good", "odd"]),
-        "multi": lambda: draw.sample(["sad", "long"], draw.randint(0, 2)),
-    }
-    return [{"id": f"r{n}", "text": text, "label": labels[model]()} for n, text in enumerate(texts)]
+    one, several = ["bad", "good", "odd"], ["sad", "long"]
+    label = (lambda: draw.sample(several, draw.randint(0, 2))) if model == "multi" else lambda: draw.choice(one)
+    return [{"id": f"r{n}", "text": text, "label": label()} for n, text in enumerate(texts)]
 
 
 def corrected(path, form: str) -> list[dict]:
@@ -104,13 +104,11 @@ def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, mod
     assert [given[int(shown(row)["line"]) - 1]["id"] for row in rows] == ids and len({*ids}) == len(ids)
     fixed = tmp_path / f"fixed.{SUFFIXES[form]}"
     if form == "csv":
-        with fixed.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        pd.DataFrame(rows).to_csv(fixed, index=False)
+    elif fixed.suffix == ".json":
+        fixed.write_text(json.dumps(rows), encoding="utf-8")
     else:
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        fixed.write_text(json.dumps(rows) if fixed.suffix == ".json" else lines, encoding="utf-8")
+        write_lines(fixed, rows)
 
     name = "token-classification" if model == "tagger" else "text-classification"
     settings = FinetuneSettings(
@@ -123,7 +121,7 @@ def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, mod
     target = "tags" if model == "tagger" else "label"
     predicted = {
         line["input"]["id"]: line["tags"] if model == "tagger" else line.get("labels", line.get("label"))
-        for line in map(json.loads, (output / "predictions.jsonl").read_text(encoding="utf-8").splitlines())
+        for line in read_lines(output / "predictions.jsonl")
     }
     wanted = {row["id"]: predicted[row["id"]] if row["id"] in ids else row[target] for row in given}
     by_text = {"".join(row.get("text", "") or row["tokens"]).replace(" ", ""): row["id"] for row in given}

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from json_files import change_json
 from scipy.special import softmax
+from trained_runs import read_results as results
 from transformers import (
     BertForSequenceClassification,
     DataCollatorWithPadding,
@@ -33,30 +35,19 @@ def task_of(**options) -> TextClassification:
     return TextClassification(TextClassification.Options.of(options), MyBertConfig(problem_type=None))
 
 
-def results(folder) -> dict:
-    return json.loads((folder / "results.json").read_text())
-
-
 def predictions(folder, texts: list[str]) -> list[dict]:
     return Predictor(str(folder), device="cpu")(texts)
 
 
-@pytest.mark.slow
-def test_a_decisive_word_is_learned_and_the_pipeline_agrees_with_predict(finetune, write_rows, opinions, tmp_path):
-    train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:])
-    words = ("--train", train, "--validation", validation, "--num-train-epochs", 6)
-    assert finetune("text-classification", *words) == 0
-    found = results(tmp_path / "out")
-    assert found["validation"]["metrics"]["accuracy"] == 1
-    config = MyBertConfig.from_pretrained(tmp_path / "out")
-    assert config.id2label == {0: "bad", 1: "good"}
-    assert config.problem_type == "single_label_classification"
+def test_a_decisive_word_is_learned_and_the_pipeline_agrees_with_predict(classifier, opinions):
+    config = MyBertConfig.from_pretrained(classifier)
+    assert (config.id2label, config.problem_type) == ({0: "bad", 1: "good"}, "single_label_classification")
+    said = predictions(classifier, [row["text"] for row in opinions])
+    assert [one["label"] for one in said] == [row["label"] for row in opinions]
     texts = ["a lovely day", "an awful long afternoon in the rain", "dull"]
-    said = predictions(tmp_path / "out", texts)
-    classify = pipeline("text-classification", model=str(tmp_path / "out"), device="cpu")
-    for one, other in zip(said, classify(texts), strict=True):
-        assert one["label"] == other["label"]
-        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+    classify = pipeline("text-classification", model=str(classifier), device="cpu")
+    for one, other in zip(predictions(classifier, texts), classify(texts), strict=True):
+        assert one["label"] == other["label"] and one["score"] == pytest.approx(other["score"], abs=1e-5)
 
 
 @pytest.mark.slow
@@ -158,33 +149,30 @@ def test_column_names_of_training_that_a_file_lacks_can_be_given():
         dataclasses.replace(stored, asks=False).find_columns(["title"], "it", labelled=False)
 
 
-def test_a_missing_second_text_is_an_error_if_training_had_one(finetune, write_rows, tmp_path, capsys):
-    rows = [{"premise": f"the {a}", "hypothesis": f"a {b}", "label": int(a == b)} for a in "xyz" for b in "xyzw"]
-    train = write_rows("train.jsonl", rows)
-    misspelt = write_rows("dev.jsonl", [{"hypotesis" if k == "hypothesis" else k: v for k, v in rows[0].items()}])
-    other = write_rows("other.jsonl", [{"premise": "a", "sentence2": "b", "label": 1}])
-    words = ("--train", train, "--num-train-epochs", 1)
-    assert finetune("text-classification", *words, "--validation", misspelt) == 2
+def test_a_missing_second_text_is_an_error_if_training_had_one(models, finetune, write_rows, tmp_path, capsys):
+    rows = [{"premise": f"the {a}", "hypothesis": f"a {b}", "label": "no"} for a in "xyz" for b in "xyzw"]
+    misspelt = write_rows("dev.jsonl", [{"premise": "a", "hypotesis": "b", "label": "no"}])
+    other = write_rows("other.jsonl", [{"premise": "a", "sentence2": "b", "label": "no"}])
+    words = ("--train", write_rows("train.jsonl", rows), "--validation", misspelt)
+    assert finetune("text-classification", *words) == 2
     assert "dev.jsonl has no column for 'text_pair'" in capsys.readouterr().err
-    assert finetune("text-classification", *words) == 0
     for data, message in (
         (misspelt, "dev.jsonl has no column for 'text_pair'"),
         (other, "'premise' and 'sentence2' are no usual pair; name both by --columns"),
     ):
-        words = ("--model", tmp_path / "out", "--data", data, "--output", tmp_path / "scores")
+        words = ("--model", models("pairs"), "--data", data, "--output", tmp_path / "scores")
         assert cli.main(["evaluate", *map(str, words)]) == 2
         assert message in capsys.readouterr().err
     (tmp_path / "lines.txt").write_text("one line\n")
-    assert cli.main(["predict", str(tmp_path / "out"), str(tmp_path / "lines.txt")]) == 2
+    assert cli.main(["predict", str(models("pairs")), str(tmp_path / "lines.txt")]) == 2
     assert "reads JSON lines with text, text_pair" in capsys.readouterr().err
 
 
-def test_a_model_of_single_texts_ignores_a_second_text(finetune, write_rows, opinions, tmp_path, capsys):
-    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions)) == 0
+def test_a_model_of_single_texts_ignores_a_second_text(classifier, write_rows, capsys):
     pairs = write_rows("pairs.jsonl", [{"text": "a good film", "text_pair": "a dull book"}])
-    assert cli.main(["predict", str(tmp_path / "out"), str(pairs)]) == 0
+    assert cli.main(["predict", str(classifier), str(pairs)]) == 0
     both = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert both["scores"] == pytest.approx(predictions(tmp_path / "out", ["a good film"])[0]["scores"])
+    assert both["scores"] == pytest.approx(predictions(classifier, ["a good film"])[0]["scores"])
 
 
 def test_the_problem_of_a_foreign_checkpoint_can_be_given(tiny_checkpoint, write_rows, tmp_path, capsys):
@@ -200,58 +188,6 @@ def test_the_problem_of_a_foreign_checkpoint_can_be_given(tiny_checkpoint, write
     model.save_pretrained(tmp_path / "theirs")
     assert cli.main([*predict, "multi-label"]) == 2
     assert "--problem multi-label: " in (err := capsys.readouterr().err) and "single_label_classification" in err
-
-
-@pytest.mark.slow
-def test_labels_of_any_characters_and_types_are_kept(finetune, write_rows, tmp_path):
-    names = ["a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", 1, True]
-    rows = [
-        {"text": f"{word} {noun}", "label": name}
-        for word, name in zip("abcdefg", names, strict=True)
-        for noun in "xyz"
-    ]
-    train = write_rows("train.jsonl", rows)
-    assert finetune("text-classification", "--train", train, "--validation", train, "--num-train-epochs", 15) == 0
-    config = MyBertConfig.from_pretrained(tmp_path / "out")
-    assert set(config.label2id) == {"a/b", "$\\frac{$", " [red] ", "ü\n☃", "1", "True"}
-    assert config.num_labels == 6
-    assert results(tmp_path / "out")["validation"]["metrics"]["accuracy"] == 1
-    assert predictions(tmp_path / "out", ["c x"])[0]["label"] == " [red] "
-
-
-@pytest.mark.slow
-def test_several_labels_per_text(finetune, write_rows, tmp_path):
-    rows = [
-        {"text": f"{a} {b}", "labels": [x for x, word in (("one", a), ("two", b)) if word == "yes"]}
-        for a in ("yes", "no")
-        for b in ("yes", "no")
-    ] * 8
-    train = write_rows("train.jsonl", rows)
-    words = ("--train", train, "--validation", train, "--num-train-epochs", 6)
-    assert finetune("text-classification", *words) == 0
-    found = results(tmp_path / "out")
-    assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == "multi_label_classification"
-    assert found["metric"] == "f1_micro"
-    assert found["validation"]["metrics"]["f1_micro"] == 1
-    assert predictions(tmp_path / "out", ["yes no"])[0]["labels"] == ["one"]
-
-
-@pytest.mark.slow
-def test_numbers_are_fitted_and_correlations_reported(finetune, write_rows, tmp_path):
-    rows = [{"text": " ".join(["very"] * n + ["good"]), "score": n / 2} for n in range(8)] * 4
-    train = write_rows("train.jsonl", rows)
-    beyond = write_rows("beyond.jsonl", [{"text": "good", "score": -3.0}, {"text": "very very good", "score": 9.0}])
-    words = ("--train", train, "--validation", train, "--test", beyond, "--num-train-epochs", 5)
-    assert finetune("text-classification", *words) == 0
-    found = results(tmp_path / "out")
-    assert found["metric"] == "pearson"
-    assert found["validation"]["metrics"]["pearson"] > 0.9
-    assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == "regression"
-    edges = ["0 to 0.7", "0.7 to 1.4", "1.4 to 2.1", "2.1 to 2.8", "2.8 to 3.5"]
-    assert found["data"]["train"]["balance"] == dict(zip(edges, (8, 4, 8, 4, 8), strict=True))
-    ends = dict(zip(edges, (1, 0, 0, 0, 1), strict=True))  # numbers beyond those of training are counted there
-    assert found["data"]["test"]["balance"] == ends
-    assert predictions(tmp_path / "out", ["good"])[0].keys() == {"score"}
 
 
 def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
@@ -274,34 +210,13 @@ def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
     assert np.allclose(list(found[1]["scores"].values()), softmax(logits), atol=1e-6)
 
 
-def test_a_given_stride_without_effect_is_refused_and_a_stored_one_is_not(
-    finetune, write_rows, opinions, classifier, tmp_path, capsys
-):
-    message = "--stride has no effect without --long-texts window; add that, or leave it out"
-    assert finetune("text-classification", "--train", write_rows("train.jsonl", opinions), "--stride", 4) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"mybert finetune: error: {message}"
-    with pytest.raises(UserError, match=message):
-        load_finetuned(PredictorSettings(model=str(classifier), stride=4))
+def test_a_stored_stride_without_effect_is_not_refused(classifier, tmp_path):
     windowed = shutil.copytree(classifier, tmp_path / "windowed")
-    config = json.loads((windowed / "config.json").read_text())
-    config["finetuned"] |= {"long_texts": "window", "stride": 3}
-    (windowed / "config.json").write_text(json.dumps(config))
+    finetuned = json.loads((windowed / "config.json").read_text())["finetuned"]
+    change_json(windowed / "config.json", finetuned=finetuned | {"long_texts": "window", "stride": 3})
     for given, expected in (({"stride": 4}, ("window", 4)), ({"long_texts": "truncate"}, ("truncate", 3))):
         found = load_finetuned(PredictorSettings(model=str(windowed), **given)).task.options
         assert (found.long_texts, found.stride) == expected
-
-
-def test_a_label_seen_only_in_validation_is_named(finetune, write_rows, opinions, capsys):
-    train = write_rows("train.jsonl", opinions)
-    validation = write_rows("dev.jsonl", [opinions[0], {"text": "so so", "label": "middling"}])
-    assert finetune("text-classification", "--train", train, "--validation", validation) == 2
-    assert f"{validation}: 1 of 2 lines cannot be used: line 2: the label 'middling'" in capsys.readouterr().err
-
-
-def test_numbers_that_float32_does_not_have_are_refused(finetune, write_rows, capsys):
-    rows = [{"text": "good film", "label": 2.5}, {"text": "bad film", "label": 1e39}]
-    assert finetune("text-classification", "--train", write_rows("train.jsonl", rows)) == 2
-    assert "line 2: the label 1e+39 is too large for float32" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,8 @@ import pytest
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from json_files import read_lines
+from trained_runs import read_results
 
 from modeling_mybert import MyBertConfig
 from modeling_mybert.entities_mybert import read_tags
@@ -37,23 +38,24 @@ def fitted(rows: list[dict], **settings) -> tuple[TokenClassification, Dataset]:
     return task(**settings).fitted(dataset), dataset
 
 
-def test_the_first_column_holds_tokens_and_the_last_one_tags(tmp_path):
-    path = tmp_path / "train.conll"
-    path.write_text("-DOCSTART- -X- O\n\nAda NNP B-PER\nsleeps VBZ O\n\n\nRome NNP B-LOC\n", encoding="utf-8")
-    rows, lines, _ = read_columns(path)
-    assert rows.to_list() == [
-        {"tokens": ["Ada", "sleeps"], "tags": ["B-PER", "O"]},
-        {"tokens": ["Rome"], "tags": ["B-LOC"]},
-    ]
-    assert lines == [[2, 3], [6]]  # from 0
-
-
-def test_words_may_hold_spaces_between_tabs_and_tags_may_be_missing(tmp_path):
-    path = tmp_path / "words.tsv"
-    path.write_text("New York\tB-LOC\n", encoding="utf-8")
-    assert read_columns(path)[0].to_list() == [{"tokens": ["New York"], "tags": ["B-LOC"]}]
-    path.write_text("Ada\nsleeps\n", encoding="utf-8")
-    assert read_columns(path)[0].to_list() == [{"tokens": ["Ada", "sleeps"]}]
+@pytest.mark.parametrize(
+    ("name", "text", "rows", "lines"),
+    [
+        (
+            "train.conll",
+            "-DOCSTART- -X- O\n\nAda NNP B-PER\nsleeps VBZ O\n\n\nRome NNP B-LOC\n",
+            [(["Ada", "sleeps"], ["B-PER", "O"]), (["Rome"], ["B-LOC"])],
+            [[2, 3], [6]],  # from 0
+        ),
+        ("words.tsv", "New York\tB-LOC\n", [(["New York"], ["B-LOC"])], [[0]]),
+        ("words.tsv", "Ada\nsleeps\n", [(["Ada", "sleeps"], None)], [[0, 1]]),
+        ("a.conll", "10\u00a0000  B-N\nfr\u2028x \t O\n\n", [(["10\u00a0000", "fr\u2028x"], ["B-N", "O"])], [[0, 1]]),
+    ],
+)
+def test_the_first_column_holds_tokens_and_the_last_one_tags(tmp_path, name, text, rows, lines):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    found, places, _ = read_columns(tmp_path / name)
+    assert [(row["tokens"], row.get("tags")) for row in found] == rows and places == lines
 
 
 @pytest.mark.parametrize(
@@ -69,33 +71,6 @@ def test_a_broken_line_is_named(tmp_path, content, message):
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"train.conll, {message}"):
         read_columns(path)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"tags": ["O"]}, "2 tokens, but 1 tag"),
-        ({"tokens": [], "tags": []}, "the sentence is empty"),
-        ({"tokens": ["a", " "]}, "token 2 is empty"),
-        ({"tags": ["O", None]}, "token 2 ('b'): the label is missing"),
-        ({"tags": ["O", "B-X"]}, "token 2 ('b'): the label 'B-X' is not among the 2 trained on (O, B-PER)"),
-    ],
-)
-def test_a_broken_row_is_named(row, message):
-    good = {"tokens": ["a", "b"], "tags": ["B-PER", "O"]}
-    made, _ = fitted([good])
-    problems = made.check_rows(Dataset.from_list([good, {**good, **row}]), training=False)
-    assert [problem[:2] for problem in problems] == [(1, message)]
-
-
-def test_training_rows_may_have_any_tags():
-    row = {"tokens": ["a"], "tags": ["B-NEW"]}
-    assert task().check_rows(Dataset.from_list([row]), training=True) == []
-
-
-def test_labels_are_sorted_with_o_first():
-    made, _ = fitted([{"tokens": ["a", "b", "c"], "tags": ["I-PER", "O", "B-PER"]}])
-    assert made.config.id2label == {0: "O", 1: "B-PER", 2: "I-PER"}
 
 
 @given(st.lists(st.integers(0, 1), max_size=80), st.integers(1, 20), st.booleans(), st.data())
@@ -144,62 +119,6 @@ def test_a_long_sentence_is_split_into_windows_without_losing_a_word(tiny_checkp
     assert [one["tags"] for one in predicted] == [row["tags"] for row in rows]
     assert made.errors(predicted, made.references(dataset)) == [0, 0]
     assert made.score(predicted, made.references(dataset))["accuracy"] == 1
-
-
-@pytest.mark.slow
-def test_entities_are_learned_and_predicted(finetune, tmp_path, caplog):
-    lines = []
-    for good in ("good", "fine", "lovely", "great"):
-        for noun in ("film", "book", "song", "play"):
-            lines += ["the O", f"{good} B-ART", f"{noun} I-ART", "very O", "bad O", ""]
-    train = tmp_path / "train.conll"
-    train.write_text("\n".join(lines), encoding="utf-8")
-    assert finetune("token-classification", "--train", train, "--validation", train, "--num-train-epochs", 6) == 0
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert results["validation"]["metrics"] == dict.fromkeys(("precision", "recall", "f1", "strict_f1", "accuracy"), 1)
-    assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme == "IOB2"
-    predicted, text = Predictor(tmp_path / "out", device="cpu")(
-        [{"tokens": ["the", "fine", "film"]}, "the  fine film"]
-    )
-    assert predicted["tags"] == ["O", "B-ART", "I-ART"]
-    (entity,) = predicted["entities"]
-    assert entity["score"] == pytest.approx(np.mean(predicted["scores"][1:]))
-    assert {**entity, "score": 0} == {"type": "ART", "start": 1, "end": 3, "text": "fine film", "score": 0}
-    assert predicted["unit"] == "words" and "offsets" not in predicted and text["unit"] == "characters"
-    assert [text[name] for name in ("tokens", "tags")] == [predicted[name] for name in ("tokens", "tags")]
-    assert text["scores"] == pytest.approx(predicted["scores"]) and "ends in a tag" not in caplog.text
-    (found,) = text["entities"]
-    assert (found["start"], found["end"], found["text"]) == (5, 14, "fine film")
-    plain = tmp_path / "rows.txt"
-    plain.write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # a CoNLL file with the suffix .txt
-    assert cli.main(["predict", str(tmp_path / "out"), str(plain), "--device", "cpu"]) == 0
-    assert caplog.text.count("ends in a tag, which is read as a word") == 1
-
-
-@pytest.mark.slow
-def test_parts_of_speech_are_learned_from_all_tokens_and_scored_by_accuracy(finetune, write_rows, tmp_path):
-    words = {"the": "DET", "a": "DET", "good": "ADJ", "bad": "ADJ", "film": "NOUN", "cat": "NOUN", "dog": "NOUN"}
-    draw = random.Random(0)
-    drawn = [draw.choices([*words], k=draw.randint(1, 40)) for _ in range(12)]  # some are longer than the limit
-    rows = [{"tokens": tokens, "upos": [words[word] for word in tokens]} for tokens in drawn]
-    train = write_rows("train.jsonl", rows)
-    more = ("--label-all-tokens", "--num-train-epochs", 4, "--per-device-train-batch-size", 2)
-    assert finetune("token-classification", "--train", train, "--validation", train, *more) == 0
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert results["metric"] == "accuracy"
-    assert results["validation"]["metrics"] == {"accuracy": 1}
-    assert results["data"]["train"]["balance"] == Counter(tag for row in rows for tag in row["upos"])
-    assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme is None
-    predicted = [json.loads(line) for line in (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()]
-    assert [one["tags"] for one in predicted] == [row["upos"] for row in rows]
-    assert not any("entities" in one for one in predicted)
-
-
-def test_white_space_other_than_spaces_and_tabs_is_part_of_a_word(tmp_path):
-    (tmp_path / "a.conll").write_text("10\u00a0000  B-N\nfr\u2028x \t O\n\n", encoding="utf-8")
-    assert read_columns(tmp_path / "a.conll")[0].to_list() == [
-        {"tokens": ["10\u00a0000", "fr\u2028x"], "tags": ["B-N", "O"]}
-    ]
 
 
 TEXT = "Zoë (of 東京) met O'Neil-Smith, in New York's Hall."
@@ -262,29 +181,6 @@ def test_texts_with_spans_of_annotation_tools_are_words_and_tags(tmp_path, tool,
     assert task().check_rows(found.rows, training=True) == []
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"spans": [[0, 3, "PER"], [0, 7, "LOC"]]}, "'Ada' (PER) and 'Ada met' (LOC) share a word"),
-        ({"spans": [[0, 99, "PER"]]}, "0 to 99 (PER) lies outside the text of 15 characters"),
-        ({"spans": [[3, 4, "PER"]]}, "3 to 4 (PER) holds no word"),
-        ({"spans": [[0, 3, ""]]}, "expected spans of start, end and one label"),
-        ({"spans": [{"start": 0, "end": 3, "labels": ["PER", "LOC"]}]}, "one label"),
-        ({"spans": None}, "write [] for a text without entities"),
-        ({"spans": [], "answer": "reject", "_task_hash": 1}, "answer is 'reject'"),
-        ({"text": " ", "spans": []}, "the sentence is empty"),
-        ({"spans": [{"result": []}, {"result": []}]}, "2 finished annotations; keep one"),
-        ({"spans": [{"result": [], "was_cancelled": True}]}, "0 finished annotations"),
-    ],
-)
-def test_a_broken_span_is_named_by_its_row(write_rows, row, message, finetune, capsys):
-    good = {"text": "Ada met Bo Lee.", "spans": [[0, 3, "PER"]]}
-    train = write_rows("train.jsonl", [good, {**good, **row}])
-    assert finetune("token-classification", "--train", train) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "line 2: " in error and message in error
-
-
 def test_spans_that_end_within_a_word_are_widened_and_counted(write_rows, caplog):
     rows = [
         {"text": "Ada lives in Yorkshire.", "spans": [[0, 3, "PER"], [13, 17, "LOC"]]},
@@ -296,20 +192,19 @@ def test_spans_that_end_within_a_word_are_widened_and_counted(write_rows, caplog
 
 
 @pytest.mark.slow
-def test_entities_have_characters_in_rows_of_texts_and_words_in_rows_of_tokens(finetune, write_rows, tmp_path):
-    rows = []
-    for word in ("good", "fine", "lovely", "great"):
-        for noun in ("film", "book", "song", "play"):
-            text = f"the, {word} {noun}! very bad"
-            rows.append({"body": text, "marks": [[5, 6 + len(word) + len(noun), "ART"]]})
+def test_entities_have_characters_in_rows_of_texts_and_words_in_rows_of_tokens(finetune, write_rows, tmp_path, caplog):
+    rows = [
+        {"body": f"the, {word} {noun}! very bad", "marks": [[5, 6 + len(word) + len(noun), "ART"]]}
+        for word in ("good", "fine", "lovely", "great")
+        for noun in ("film", "book", "song", "play")
+    ]
     train = write_rows("train.jsonl", rows)
-    columns = ("--columns", "text=body", "spans=marks")
-    data = ("--train", train, "--validation", train)
-    assert finetune("token-classification", *data, "--num-train-epochs", 6, *columns) == 0
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert results["validation"]["metrics"]["f1"] == 1
-    given = [json.loads(line)["input"] for line in (tmp_path / "out/validation/predictions.jsonl").open()]
-    assert given == rows
+    words = ("--train", train, "--validation", train, "--num-train-epochs", 6, "--columns", "text=body", "spans=marks")
+    assert finetune("token-classification", *words) == 0
+    metrics = read_results(tmp_path / "out")["validation"]["metrics"]
+    assert metrics == dict.fromkeys(("precision", "recall", "f1", "strict_f1", "accuracy"), 1)
+    assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme == "IOB2"
+    assert [line["input"] for line in read_lines(tmp_path / "out/validation/predictions.jsonl")] == rows
     text = "  the,\tfine book! very bad"
     predictor = Predictor(tmp_path / "out", device="cpu")
     found = predictor([text, {"body": text}])
@@ -317,11 +212,17 @@ def test_entities_have_characters_in_rows_of_texts_and_words_in_rows_of_tokens(f
     other = Predictor(tmp_path / "out", device="cpu", columns=["tokens=w"])
     alone = [other(text), other({"w": found[0]["tokens"]})]
     assert [(one["unit"], one["tags"]) for one in alone] == [(one["unit"], one["tags"]) for one in found[1:]]
-    assert [one["unit"] for one in found] == ["characters", "characters", "words"]
+    assert [one["unit"] for one in found] == ["characters", "characters", "words"] and "offsets" not in found[2]
     assert found[0] == found[1] and found[0]["tags"] == found[2]["tags"]
-    places = [(one["entities"][0]["start"], one["entities"][0]["end"]) for one in found]
-    assert text[slice(*places[0])] == found[0]["entities"][0]["text"] == "fine book" and places[2] == (2, 4)
-    assert [text[a:b] for a, b in found[0]["offsets"]] == found[0]["tokens"]
+    (entity,) = found[0]["entities"]
+    assert text[entity["start"] : entity["end"]] == entity["text"] == "fine book"
+    (entity,) = found[2]["entities"]
+    assert {**entity, "score": 0} == {"type": "ART", "start": 2, "end": 4, "text": "fine book", "score": 0}
+    assert entity["score"] == pytest.approx(np.mean(found[2]["scores"][2:4]))
+    assert [text[a:b] for a, b in found[0]["offsets"]] == found[0]["tokens"] and "ends in a tag" not in caplog.text
+    (tmp_path / "rows.txt").write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # a CoNLL file with the suffix .txt
+    assert cli.main(["predict", str(tmp_path / "out"), str(tmp_path / "rows.txt"), "--device", "cpu"]) == 0
+    assert caplog.text.count("ends in a tag, which is read as a word") == 1
 
 
 @pytest.mark.parametrize(
@@ -431,12 +332,11 @@ def test_offsets_in_utf16_units_are_converted_where_an_annotation_of_the_file_pr
     assert "count UTF-16 units" in caplog.text
 
 
-def test_offsets_without_a_proof_count_characters():
-    (row,) = words_and_tags(Dataset.from_list([utf16_row("😀abcd", "abcd", shown=0)]), WordSplitter())
-    assert "the span 2 to 6 (PER) lies outside the text of 5 characters" in row["problem"]
-
-
-def test_offsets_that_no_unit_explains_are_refused_as_before():
+def test_offsets_without_a_proof_count_characters_and_those_that_no_unit_explains_are_refused():
     spans = [{"start": 1, "end": 4, "label": "PER", "text": "Ada"}]
-    (row,) = words_and_tags(Dataset.from_list([{"text": "😀 Ada met Bo", "spans": spans}]), WordSplitter())
-    assert "its annotation says 'Ada'" in row["problem"]
+    rows = [utf16_row("😀abcd", "abcd", shown=0), {"text": "😀 Ada met Bo", "spans": spans}]
+    for row, message in zip(
+        rows, ("the span 2 to 6 (PER) lies outside the text of 5 characters", "its annotation says 'Ada'"), strict=True
+    ):
+        (found,) = words_and_tags(Dataset.from_list([row]), WordSplitter())
+        assert message in found["problem"]
