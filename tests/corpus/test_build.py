@@ -12,7 +12,6 @@ import types
 from itertools import accumulate
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import tokenizers
@@ -20,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mybert.cli import main
 from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
 from mybert.corpus.settings import CorpusSettings
@@ -86,11 +84,10 @@ def test_the_bytes_are_the_same_for_any_number_of_processes_and_differ_by_seed(
     inputs = [write_jsonl(make_documents(600, sentences=(5, 20)))]
     results = [
         content(build(inputs, num_proc=processes, seed=seed, dupe_factor=2, output=str(tmp_path / name))[0])
-        for name, processes, seed in [("a", 1, 0), ("b", 2, 0), ("c", 3, 0), ("d", 1, 1)]
+        for name, processes, seed in [("a", 1, 0), ("b", 3, 0), ("c", 1, 1)]
     ]
     assert len(group_in_blocks(np.array([2000] * 570))) > 3
-    assert results[0] == results[1] == results[2]
-    assert results[0] != results[3]
+    assert results[0] == results[1] != results[2]
 
 
 def test_a_special_token_in_a_text_is_read_as_text(build, make_documents, write_jsonl):
@@ -262,17 +259,6 @@ def test_inputs_without_text_or_with_bad_lines_leave_nothing(build, make_documen
     assert manifest["skipped"] == {"not JSON": 1}
 
 
-def test_an_existing_output_is_kept_unless_overwrite_is_set(build, make_documents, write_jsonl, tmp_path, content):
-    path = write_jsonl(make_documents(20))
-    build([path])
-    before = content(tmp_path / "corpus")
-    with pytest.raises(UserError, match="--overwrite"):
-        build([path], seed=1)
-    assert content(tmp_path / "corpus") == before
-    build([path], seed=1, overwrite=True)
-    assert content(tmp_path / "corpus") != before
-
-
 def test_unsuitable_tokenizers_are_refused(build, make_documents, write_jsonl, tmp_path):
     path = write_jsonl(make_documents(20))
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
@@ -316,7 +302,7 @@ def test_settings_out_of_range_are_named(name):
         CorpusSettings(**good | {name: BAD_SETTINGS[name]})
 
 
-@pytest.mark.parametrize("options", [{}, {"nsp": False}, {"dupe_factor": 3, "max_length": 32}])
+@pytest.mark.parametrize("options", [{"nsp": False}, {"dupe_factor": 2, "max_length": 32}])
 def test_the_disk_space_used_is_near_the_estimate(options, build, make_documents, write_jsonl, capsys, monkeypatch):
     sizes = {}
 
@@ -347,25 +333,13 @@ def test_too_little_disk_space_is_refused_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["documents.jsonl"]
 
 
-def test_the_command_prints_the_folder_and_the_counts(
-    make_documents, write_jsonl, vocabulary_folder, tmp_path, capsys
-):
-    output = str(tmp_path / "out")
-    words = [write_jsonl(make_documents(30)), "--tokenizer", str(vocabulary_folder), "--output", output]
-    assert main(["corpus", *words, "--max-length", "32", "--no-nsp", "--num_proc", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert f"the output is in {output}" in printed
-    assert "documents" in printed and "unknown tokens" in printed
-    assert datasets.load_from_disk(output).column_names == ["input_ids", "token_type_ids"]
-
-
 def _start(arguments, **options):
     code = "import sys; from mybert.cli import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen([sys.executable, "-c", code, "corpus", *arguments], stderr=subprocess.PIPE, **options)
 
 
 def test_a_full_disk_is_one_message_and_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
-    path = write_jsonl(make_documents(2000))
+    path = write_jsonl(make_documents(1000))
     process = _start(
         [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "2"],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
@@ -378,7 +352,7 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(make_documents, write_jso
 
 
 def test_an_interrupted_build_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
-    path = write_jsonl(make_documents(4000))
+    path = write_jsonl(make_documents(1000))
     arguments = [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "2"]
     process = _start(
         [*arguments, "--dupe-factor", "200"],

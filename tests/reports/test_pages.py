@@ -101,12 +101,6 @@ def test_charts_of_training_can_be_read_by_step_tokens_and_hours(tmp_path):
     assert [axis["name"] for axis in data["axes"]] == ["step", "tokens", "hours"]
 
 
-def test_the_numbers_of_a_run_are_in_its_page(tmp_path):
-    text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain")))
-    for shown in ("40.0%", "constant prediction 5.0%", "“file” 70.0%", "folder 0.70", "2.99"):
-        assert shown in text, shown
-
-
 def test_the_forecast_of_a_run_stands_beside_its_result(tmp_path):
     metrics = {"mlm_loss": 4.567, "mlm_accuracy": 0.4, "mlm_tokens": 9000}
     early = {"mlm_loss": 5.0, "mlm_loss_error": 0.2, "mlm_accuracy": 0.3, "mlm_accuracy_error": 0.04}
@@ -129,42 +123,58 @@ def test_the_forecast_of_a_run_stands_beside_its_result(tmp_path):
     assert (loss[2], loss.remark, accuracy[2], accuracy.remark) == ("at most 6.00", "", "at least 0.100", "")
 
 
-def test_a_corpus_page_lists_only_what_was_left_out(tmp_path):
-    text, _ = read(write_report(write_stage(tmp_path / "some", "corpus")))
-    assert "duplicates (kept)" in text and "near duplicates (removed)" not in text
-    counts = ("filtered", "duplicate", "of_one_sentence")
-    nothing = {f"manifest/counts/documents_{name}": {} if name == "filtered" else 0 for name in counts}
-    nothing |= {"manifest/counts/tokens_cut": 0, "manifest/counts/truncated": 0, "manifest/skipped": {}}
-    text, _ = read(write_report(write_stage(tmp_path / "none", "corpus", nothing)))
-    assert "Nothing was left out." in text and "duplicates (kept)" not in text
-    assert "Left out:" not in text and "documents read" in text
+COUNTS = "manifest/counts/documents_"
+NOTHING_LEFT_OUT = {f"{COUNTS}{name}": 0 for name in ("duplicate", "of_one_sentence")} | {f"{COUNTS}filtered": {}}
+NOTHING_LEFT_OUT |= {"manifest/counts/tokens_cut": 0, "manifest/counts/truncated": 0, "manifest/skipped": {}}
+IN_PARTS = {f"{COUNTS}read": 10, f"{COUNTS}empty": 1, f"{COUNTS}duplicate": 3, f"{COUNTS}near_duplicate": 20}
+CHOICES = {"size": "tiny", "max_tokens_per_batch": 2048, "learning_rate": 0.003, "sequences_per_step": 32}
+SEVERAL = {"metrics": {"accuracy": 0.9, "f1_micro": 0.9}, "constant_baselines": {"accuracy": 0.9, "f1_micro": 0.9}}
 
 
-def test_the_parts_of_documents_that_were_left_out_are_counted(tmp_path):
-    counts = {"read": 10, "empty": 1, "duplicate": 3, "near_duplicate": 20}  # ten documents in a hundred parts
-    changes = {f"manifest/counts/documents_{name}": number for name, number in counts.items()}
-    for deduplicate, left in ((False, 24), (True, 27)):  # with three by a filter
-        kept = changes | {"manifest/settings/deduplicate": deduplicate}
-        text, _ = read(write_report(write_stage(tmp_path / str(left), "corpus", kept)))
-        assert f"Left out: {left} documents." in text
+def compared(accuracy: float) -> dict:
+    """A run beside a bag of words of some accuracy."""
+    return {"results/validation/simple_baselines": {"bag of words": {"accuracy": accuracy, "f1_macro": 0.79}}}
 
 
-def test_the_last_range_of_lengths_ends_at_the_longest_example(tmp_path):
-    lengths = {"results/length_counts/training": {"3": 1, "64": 9}}
-    text, _ = read(write_report(write_stage(tmp_path / "run", "corpus", lengths)))
-    assert "61 to 62" in text and "63 to 64" in text
-    lengths = {"results/length_counts/training": {"4": 1, "64": 9}}
-    text, _ = read(write_report(write_stage(tmp_path / "other", "corpus", lengths)))
-    assert "62 to 63" in text and "64 to 65" not in text
+SHOWN = [  # stage, changes of a good run, patterns that its page has, and texts that it lacks
+    ("pretrain", {}, ["40.0%", "constant prediction 5.0%", "“file” 70.0%", "folder 0.70", "2.99"], []),
+    (
+        *("pretrain", {"manifest/settings": {"output": "model"} | CHOICES, "manifest/choices": CHOICES}),
+        *([">learning_rate<"], ["sequences_per_step", "choices:"]),  # of a step in tokens
+    ),
+    ("corpus", {}, [r"duplicates \(kept\)"], ["near duplicates (removed)"]),
+    ("corpus", NOTHING_LEFT_OUT, ["Nothing was left out.", "documents read"], ["duplicates (kept)", "Left out:"]),
+    ("corpus", IN_PARTS, ["Left out: 24 documents."], []),  # ten documents in a hundred parts; three by a filter
+    ("corpus", IN_PARTS | {"manifest/settings/deduplicate": True}, ["Left out: 27 documents."], []),
+    ("corpus", {"results/length_counts/training": {"3": 1, "64": 9}}, ["61 to 62", "63 to 64"], []),
+    ("corpus", {"results/length_counts/training": {"4": 1, "64": 9}}, ["62 to 63"], ["64 to 65"]),
+    ("finetune", {"results/task": "text-classification"}, [r"The model is right on 90\.0% of 400"], []),
+    ("finetune", {"results/task": "token-classification"}, [], ["The model is right on 90.0% of 400"]),
+    ("finetune", compared(0.8), ["bag of words, a simple model, 80.0%: the model is clearly better than both."], []),
+    ("finetune", compared(0.88), ["88.0%: the difference from the better one may be chance."], []),
+    ("finetune", compared(0.985), ["98.5%: the model is no better than the better one."], []),
+    ("finetune", {}, ["1 minus the probability of the reference"], []),
+    ("finetune", {"results/validation": EVALUATION | SEVERAL}, [], ["1 minus the probability of the reference"]),
+    (
+        *("finetune", {"results/data/train/longer_than_max_length": 0.25}),
+        *([r"rows of more than --max-length tokens(?s:.*?)25\.0%"], []),  # some tasks read them in windows
+    ),
+]
 
 
-def test_each_setting_is_listed_once_and_a_step_of_tokens_has_no_number_of_sequences(tmp_path):
-    settings = {"output": "model", "size": "tiny", "max_tokens_per_batch": 2048}
-    choices = {"size": "tiny", "max_tokens_per_batch": 2048, "learning_rate": 0.003, "sequences_per_step": 32}
-    changes = {"manifest/settings": settings, "manifest/choices": choices, "manifest/hardware": "two cores"}
-    text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain", changes)))
-    assert text.count(">size<") == 1 and ">learning_rate<" in text and ">two cores<" in text
-    assert "sequences_per_step" not in text and "choices:" not in text
+@pytest.mark.parametrize(("stage", "changes", "has", "lacks"), SHOWN)
+def test_a_page_shows_what_a_run_has_and_nothing_else(stage, changes, has, lacks, tmp_path):
+    text, _ = read(write_report(write_stage(tmp_path / "run", stage, changes)))
+    assert all(re.search(pattern, text) for pattern in has), has
+    assert not any(part in text for part in lacks), lacks
+    assert "manifest/choices" not in changes or text.count(">size<") == 1
+
+
+def test_a_mean_squared_error_has_no_place_on_a_scale_from_0_to_1(tmp_path):
+    scores = {"mse": 0.4, "pearson": 0.7}
+    changes = {"results/validation": {**EVALUATION, "metrics": scores, "constant_baselines": {"mse": 2, "pearson": 0}}}
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes | {"analysis/slices": {}})))
+    assert text.count('class="interval"') == 1
 
 
 def scores(tokens: float, bits: float | None) -> dict:
@@ -258,41 +268,6 @@ def test_unusual_results_have_a_page(case, tmp_path):
         assert [row[2:] for row in packed_rows(text)] == [["-", "-", "null"], ["good", "good", "text number 0"]]
 
 
-@pytest.mark.parametrize("task", ["token-classification", "text-classification"])
-def test_the_accuracy_of_tags_is_no_share_of_rows(task, tmp_path):
-    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", {"results/task": task})))
-    assert ("The model is right on 90.0% of 400" in text) == (task == "text-classification")
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "verdict"),
-    [
-        (0.8, "80.0%: the model is clearly better than both."),
-        (0.88, "88.0%: the difference from the better one may be chance."),
-        (0.985, "98.5%: the model is no better than the better one."),
-    ],
-)
-def test_the_summary_compares_the_model_with_a_bag_of_words(accuracy, verdict, tmp_path):
-    changes = {"results/validation/simple_baselines": {"bag of words": {"accuracy": accuracy, "f1_macro": 0.79}}}
-    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes)))
-    assert f"50.0%; bag of words, a simple model, {verdict}" in text
-
-
-def test_the_error_of_several_labels_is_no_probability(tmp_path):
-    several = {"accuracy": 0.9, "f1_micro": 0.9}
-    for name, metrics in (("one", EVALUATION["metrics"]), ("several", several)):
-        changes = {"results/validation": {**EVALUATION, "metrics": metrics, "constant_baselines": metrics}}
-        text, _ = read(write_report(write_stage(tmp_path / name, "finetune", changes)))
-        assert ("1 minus the probability of the reference" in text) == (name == "one")
-
-
-def test_a_mean_squared_error_has_no_place_on_a_scale_from_0_to_1(tmp_path):
-    scores = {"mse": 0.4, "pearson": 0.7}
-    changes = {"results/validation": {**EVALUATION, "metrics": scores, "constant_baselines": {"mse": 2, "pearson": 0}}}
-    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes | {"analysis/slices": {}})))
-    assert text.count('class="interval"') == 1
-
-
 def test_at_most_eight_evaluations_are_columns_of_the_predictions_during_training(tmp_path):
     (sample,) = PRETRAINING["samples"][:1]
     for count in (2, 8, 9, 15, 16, 17):
@@ -301,12 +276,6 @@ def test_at_most_eight_evaluations_are_columns_of_the_predictions_during_trainin
         table = re.search("<h3>Masked words.*?</thead>", text, re.S)[0]
         steps = [int(step) for step in re.findall(r">step (\d+)<", table)]
         assert steps[0] == 1 and steps[-1] == count and min(count, 5) <= len(steps) <= 8
-
-
-def test_long_rows_are_not_called_truncated_since_some_tasks_read_them_in_windows(tmp_path):
-    changes = {"results/data/train/longer_than_max_length": 0.25}
-    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes)))
-    assert re.search(r"rows of more than --max-length tokens.*?25\.0%", text, re.S)
 
 
 def test_a_megabyte_in_a_row_takes_little_room(tmp_path):

@@ -103,23 +103,17 @@ def test_duplicate_and_blank_lines_leave_all_other_ids_as_they_are(minilm_folder
         assert MyBertTokenizer.from_pretrained(tmp_path / folder)(text)["input_ids"] == theirs(text)["input_ids"]
 
 
-def test_a_mapping_with_a_large_gap_or_a_double_id_is_refused(pieces):
+def test_what_is_no_vocabulary_is_refused(tmp_path, pieces):
     mapping = {piece: i for i, piece in enumerate(pieces)}
-    for changed in (mapping | {"hello": 999}, mapping | {"hello": 0}):
-        with pytest.raises(ValueError, match=r"each id from 0 to \d+ once"):
-            MyBertTokenizer(changed)
-
-
-def test_no_vocabulary_a_folder_and_a_missing_file_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="needs a vocabulary"):
-        MyBertTokenizer()
-    with pytest.raises(ValueError, match="is a folder"):
-        MyBertTokenizer(tmp_path)
-    with pytest.raises(ValueError, match="does not exist"):
-        MyBertTokenizer(tmp_path / "nothing.txt")
-
-
-def test_a_special_token_outside_the_vocabulary_is_refused(pieces):
+    for given, message in (
+        (((mapping | {"hello": 999}),), r"each id from 0 to \d+ once"),
+        (((mapping | {"hello": 0}),), r"each id from 0 to \d+ once"),
+        ((), "needs a vocabulary"),
+        ((tmp_path,), "is a folder"),
+        ((tmp_path / "nothing.txt",), "does not exist"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MyBertTokenizer(*given)
     with pytest.raises(ValueError, match="lacks the special tokens <mask>"):
         MyBertTokenizer(pieces, mask_token="<mask>")
 

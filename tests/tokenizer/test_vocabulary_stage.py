@@ -85,16 +85,6 @@ def test_files_in_any_order_give_the_same_bytes(corpus, tmp_path):
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
 
 
-def test_an_existing_folder_is_kept_unless_told_otherwise(corpus, tmp_path, capsys):
-    output = tmp_path / "tokenizer"
-    assert run(corpus, output, "--vocab-size", "150") == 0
-    assert run(corpus, output, "--vocab-size", "160") == 2
-    assert "--overwrite" in capsys.readouterr().err
-    assert len(MyBertTokenizer.from_pretrained(output)) == 150
-    assert run(corpus, output, "--vocab-size", "160", "--overwrite") == 0
-    assert len(MyBertTokenizer.from_pretrained(output)) == 160
-
-
 @pytest.mark.parametrize(
     "options, message",
     [

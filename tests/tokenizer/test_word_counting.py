@@ -90,9 +90,9 @@ def fail_while_results_are_sent() -> None:
         time.sleep(seconds)
         raise ValueError
 
-    for number in range(8):
+    for number in range(4):
         with pytest.raises(ValueError):
-            list(map_unordered(bytes, jobs(number / 50), 2))
+            list(map_unordered(bytes, jobs(number / 25), 2))
 
 
 def test_an_error_ends_the_processes_even_while_they_send_results():
