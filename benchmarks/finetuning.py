@@ -228,7 +228,7 @@ def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: 
 def score(model: PreTrainedModel, task: Task, tokenizer: MyBertTokenizer, dev: Dataset) -> dict[str, float]:
     features = task.features(dev, tokenizer, training=False)
     logits = logits_of(model, task, tokenizer, features)
-    task = task.tuned(logits, features, dev)
+    task = task.with_config(**task.tuned(logits, features, dev))
     return task.score(task.decode(logits, features, dev), task.references(dev))
 
 

@@ -25,7 +25,7 @@ from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
 Marked = list[tuple[str, Any]]
 """Parts of a text, each with a label, a number from -1 to 1, or None."""
 
-_EXAMPLES, _CHARACTERS = 5, 2000
+_EXAMPLES, _EXAMPLES_OF, _CHARACTERS = 5, 500, 2000  # examples, rows they are taken from, characters of a text
 _TOP = 8  # words for a mask
 _FOUND, _MARKED = 5, 0.6  # passages of a search, colour of their words
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
@@ -316,11 +316,17 @@ def recorded_samples(name: str) -> dict[str, list[dict]]:
 
 
 def recorded_examples(name: str, predictor: Predictor) -> list[list[str]]:
-    """The first evaluated rows of a fine-tuned folder, as texts of the fields; empty if it records none."""
+    """Evaluated rows of a fine-tuned folder, as texts of the fields; empty if it records none.
+
+    They are the first rows, one of each label as far as possible.
+    """
     for path in (Path(name) / part / PREDICTIONS for part in ("validation", "test")):
         with contextlib.suppress(FileNotFoundError, *_DAMAGED):
             with path.open(encoding="utf-8") as file:
-                given = [json.loads(line)["input"] for line in itertools.islice(file, _EXAMPLES)]
+                lines = [json.loads(line) for line in itertools.islice(file, _EXAMPLES_OF)]
+            firsts = {str(line.get("reference")): line for line in reversed(lines)}
+            ordered = sorted(lines, key=lambda line: firsts[str(line.get("reference"))] is not line)
+            given = [line["input"] for line in ordered[:_EXAMPLES]]
             columns = RowColumns(predictor.task)
             between = " " if predictor.task.name == "token-classification" else "\n"  # words, or choices
             rows = [columns.row(row).values() for row in given]

@@ -75,11 +75,16 @@ def launch(page: gr.Blocks, host: str, port: int, block: bool = True) -> str:
 
 
 def _tab(heads: dict[str, Head]) -> None:
-    """Fields, a button, and the answer of each model in a column of its own."""
+    """Fields, a button, and the answer of each model in a column of its own; at first those of the first example."""
     first = next(iter(heads.values()))
-    if first.examples:
+    examples = [list(row) for row in first.examples if len(row) == len(first.fields)]
+    texts = examples[0] if examples else [""] * len(first.fields)
+    if examples:
         gr.Markdown("Write a text, or choose one of the examples below, and press Predict.")
-    fields = [gr.Textbox(label=name, lines=lines, max_lines=20) for name, lines in first.fields.items()]
+    fields = [
+        gr.Textbox(text, label=name, lines=lines, max_lines=20)
+        for text, (name, lines) in zip(texts, first.fields.items(), strict=True)
+    ]
     button = gr.Button("Predict", variant="primary")
     shown, heads_shown = [], []
     with gr.Row():
@@ -87,7 +92,10 @@ def _tab(heads: dict[str, Head]) -> None:
             with gr.Column(min_width=320):
                 if len(heads) > 1:
                     gr.Markdown(f"## {name}")
-                components = _components(head)
+                answer = None
+                with contextlib.suppress(UserError):  # an example that was cut may lack its second choice
+                    answer = head.answer(*texts) if examples else None
+                components = _components(head, answer)
                 shown += [component for component, _ in components]
                 heads_shown.append((head, [part for _, part in components]))
 
@@ -101,8 +109,7 @@ def _tab(heads: dict[str, Head]) -> None:
 
     triggers = [button.click, fields[0].submit]
     gr.on(triggers, predict_all, fields, shown, concurrency_id="model", api_name="predict")
-    if first.examples:
-        examples = [list(row) for row in first.examples if len(row) == len(fields)]
+    if examples:
         gr.Examples(examples, fields, examples_per_page=5)
     if first.source is not None or first.columns_of_files:
         _file_part(heads)
@@ -123,18 +130,28 @@ def _shown_errors(path: str = "") -> Iterator[None]:
         raise _error(message) from error
 
 
-def _components(head: Head) -> list[tuple[Any, Callable[[Answer], Any]]]:
-    """The components of an answer, each with the function that takes its value from the answer."""
+def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[Answer], Any]]]:
+    """The components of an answer, each with the function that takes its value from the answer.
+
+    They show the answer `first`, if there is one.
+    """
     found: list[tuple[Any, Callable[[Answer], Any]]] = []
+
+    def add(component: Callable, value: Callable[[Answer], Any], **options: Any) -> None:
+        found.append((component(value(first) if first else None, **options), value))
+
     if head.shares:
-        found.append((gr.Label(label=head.shares, num_top_classes=8), lambda answer: answer.shares))
+        add(gr.Label, lambda answer: answer.shares, label=head.shares, num_top_classes=8)
     if head.marked:
-        text = gr.HighlightedText(label=head.marked)
-        found.append((text, lambda answer: [_coloured(*part) for part in answer.marked or ()]))
+        add(
+            gr.HighlightedText,
+            lambda answer: [_coloured(*part) for part in answer.marked or ()],
+            label=head.marked,
+        )
     if head.columns:
         with gr.Accordion("Details", open=False):
-            table = gr.Dataframe(headers=list(head.columns), interactive=False, show_label=False, wrap=True)
-        found.append((table, lambda answer: [list(row) for row in answer.rows]))
+            options = {"headers": list(head.columns), "interactive": False, "show_label": False, "wrap": True}
+            add(gr.Dataframe, lambda answer: [list(row) for row in answer.rows], **options)
     return found
 
 

@@ -105,6 +105,20 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Thresholds:
+    """A control with which the reader tries thresholds and costs of mistakes.
+
+    Attributes:
+        data: JSON of each label's name, `rows`, the number of its rows, and `threshold`, `precision`, `recall`.
+    """
+
+    kind: ClassVar[str] = "thresholds"
+    width: ClassVar[str] = "whole"
+    title: str
+    data: str
+
+
+@dataclass(frozen=True)
 class Predictions:
     """A table of rows that the reader sorts, searches and filters in the browser.
 

@@ -37,11 +37,12 @@ def prediction_table(
         graded: see `Predictions`.
     """
     lines = list(predictions)
-    rows = [_row(number, line) for number, line in enumerate(lines, 1)]
+    id_column = _id_column(lines)
+    rows = [_row(number, line, id_column) for number, line in enumerate(lines, 1)]
     is_entities = mark_entities(rows, lines)
     rows.sort(key=lambda row: -row[1])
     columns = [
-        ("row", "number"),
+        (id_column or "row", "number" if all(is_number(row[0]) for row in rows) else "text"),
         ("error", "number"),
         (names[0], "entities" if is_entities else _kind(rows, 2)),
         (names[1], "entities" if is_entities else _kind(rows, 3)),
@@ -112,10 +113,24 @@ def _kind(rows: list[list], column: int) -> str:
     return "choice" if len({str(row[column]) for row in rows}) <= _CHOICES else "text"
 
 
-def _row(number: int, line: Mapping[str, Any]) -> list:
+def _id_column(lines: Sequence[Mapping[str, Any]]) -> str:
+    """The column `id` of the user, in any case, if its values are different; or ""."""
+    given = [line.get("input") for line in lines]
+    names = [name for name in (given[0] if given and isinstance(given[0], Mapping) else ()) if name.lower() == "id"]
+    if len(names) != 1 or not all(isinstance(row, Mapping) and row.get(names[0]) is not None for row in given):
+        return ""
+    return names[0] if len({str(row[names[0]]) for row in given}) == len(given) else ""
+
+
+def _row(number: int, line: Mapping[str, Any], id_column: str) -> list:
     reference, prediction, confidence = answers_of(line)
-    text = input_text(line.get("input"), reference)
+    given = line.get("input")
     place = line.get("line", line.get("row", number))
+    if id_column:
+        given = dict(given)
+        place = given.pop(id_column)
+        place = place if is_number(place) else short_cell(str(place))
+    text = input_text(given, reference)
     error = line["error"] if is_number(line.get("error")) else 0
     confidence = round(confidence, 4) if is_number(confidence) else None
     return [place, round(error, 4), short_cell(reference), short_cell(prediction), confidence, short_cell(text)]

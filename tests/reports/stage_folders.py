@@ -87,7 +87,16 @@ ANALYSIS = {
         "accuracy": 0.9,
         "bins": [{"from": 0.9, "to": 1.0, "rows": 400, "confidence": 0.91, "accuracy": 0.9}],
     },
-    "precision_recall": {"good": {"precision": [0.5, 1.0], "recall": [1.0, 0.0], "average_precision": 0.95}},
+    "precision_recall": {
+        "good": {
+            "precision": [0.5, 0.9, 1.0],
+            "recall": [1.0, 0.9, 0.0],
+            "threshold": [0.0, 0.5, 1.0],
+            "best_threshold": 0.45,
+            "best_f1": 0.9,
+            "average_precision": 0.95,
+        }
+    },
     "slices": {
         "truncated": [
             {"value": "no", "rows": 396, "metric": "accuracy", "score": 0.9, "interval": [0.87, 0.93]},

@@ -1,5 +1,7 @@
 """Reports in a real browser: opened, sorted, searched, filtered, toggled; checked by axe where it is installed."""
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,43 @@ def test_rows_are_sorted_searched_filtered_and_paged(opened):
     found = rows_of(browser)
     assert found and all("17" in row[5] and row[2] != row[3] for row in found)
     assert f"{len(found)} of 180 rows" in browser.first(".count").text
+
+
+SAVED = """
+const done = arguments[0];
+URL.createObjectURL = (blob) => { blob.text().then(done); return "data:,"; };
+document.querySelector(".download").click();
+"""
+
+
+def test_the_filtered_rows_are_downloaded_and_formulas_are_not_computed(opened):
+    browser = opened("hostile")
+    assert len(list(csv.reader(io.StringIO(browser.driver.execute_async_script(SAVED))))) == 1 + len(HOSTILE) + 1
+    browser.first("input[type=search]").send_keys("=1+1")
+    browser.wait_for("return document.querySelectorAll('.predictions tbody tr').length == 1")
+    header, row = csv.reader(io.StringIO(browser.driver.execute_async_script(SAVED)))
+    assert header[0].lstrip("\ufeff") == "row" and row[5] == "'=1+1"
+
+
+def test_a_threshold_shows_counts_and_the_least_cost(opened):
+    browser = opened("finetune")
+
+    def answer(**values: float) -> str:
+        for name, value in values.items():
+            browser.run(
+                "const input = document.querySelector(`[data-is=${arguments[0]}]`); input.value = arguments[1];"
+                "input.dispatchEvent(new Event('input', {bubbles: true}))",
+                name,
+                value,
+            )
+        return browser.first("[data-is=answer]").text
+
+    # 200 rows of the label; at 0.5 recall and precision are 0.9: 180 found, 20 missed, 180 / 0.9 - 180 mistakes
+    text = answer(threshold=0.5)
+    assert "180 are found and 20 are missed; 20 other rows" in text and "The cost is 40." in text
+    assert "The cost is 120." in answer(missed=5)
+    text = answer(missed=20)  # at 0.0 all are found, with 200 mistakes
+    assert "The cost is 420." in text and "The least cost, 200, is at about 0.00." in text
 
 
 def test_predicted_numbers_are_searched_and_paged_without_a_mark(opened):

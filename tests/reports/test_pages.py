@@ -28,6 +28,7 @@ HOSTILE = [
     "\u202eright to left\u202c \u2066isolate \u2028 line \u2029 paragraph",
     "👩\u200d👩\u200d👧 ünïcödé \U0001f4a5 \x00 \x1b[31m",
     "]]><!-- --> <svg/onload=alert(1)>",
+    "=1+1",
 ]
 
 NAMES = ("reference", "prediction", "confidence")
@@ -326,6 +327,22 @@ def test_predictions_of_every_task_have_a_row(line, expected):
     (row,) = json.loads(gzip.decompress(base64.b64decode(part.packed)))
     assert row == [4, 1.0, *expected, "t"]
     assert [name for name, _ in part.columns] == ["row", "error", *NAMES[: len(expected)], "input"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "shown"),
+    [
+        (["q7", "q8"], [("id", "text"), "q7", "q8"]),
+        ([31, 7], [("id", "number"), 31, 7]),
+        (["same", "same"], [("row", "number"), 1, 2]),
+        (["one", None], [("row", "number"), 1, 2]),
+    ],
+)
+def test_rows_are_named_by_the_ids_of_the_user_if_these_are_different(ids, shown):
+    rows = [{"label": "a", "reference": "b", "error": 0.5, "input": {"id": name, "text": "t"}} for name in ids]
+    part = prediction_table("rows", rows, NAMES, 10_000)
+    assert [part.columns[0], *(row[0] for row in part.first)] == shown
+    assert shown[0][0] == "row" or {row[-1] for row in part.first} == {"t"}
 
 
 def test_a_sentence_is_shown_with_its_entities_and_the_differences():

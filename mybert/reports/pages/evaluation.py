@@ -1,5 +1,6 @@
 """The report of an evaluation: scores, confusions, calibration, slices, predictions."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from mybert.common.error_messages import visible
 from mybert.common.quantities import counted
 from mybert.reports.charts import Line, line_chart, short_percent
 from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric
-from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
+from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Thresholds, Tile
+from mybert.reports.escaping import printable
 from mybert.reports.metric_names import Metric, interval_of, metric_of, percent
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.prediction_table import prediction_table
@@ -264,20 +266,25 @@ def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
     return line_chart(title, {"recall": lines}, y_label=y_label, as_share=True, x_as_share=True, note=note)
 
 
-def _thresholds(analysis: Mapping[str, Any], found: Mapping[str, Any]) -> list[Chart | Table]:
+def _thresholds(analysis: Mapping[str, Any], found: Mapping[str, Any]) -> list[Any]:
     """Precision, recall and F1 of each label by its threshold, and the best ones; older analyses lack thresholds."""
     curves = {name: curve for name, curve in (analysis.get("precision_recall") or {}).items() if "threshold" in curve}
-    rows, charts = [], []
+    labels = found.get("labels") or {}
+    rows, charts, tried = [], [], []
     for name, curve in curves.items():
         measures = {measure: dict(zip(curve["threshold"], curve[measure], strict=True)) for measure in _MEASURES}
         both = zip(curve["threshold"], curve["precision"], curve["recall"], strict=True)
         measures["F1"] = {place: 2 * p * r / (p + r) if p + r else 0.0 for place, p, r in both}
         lines = {"threshold": [Line(measure, points) for measure, points in measures.items()]}
         charts.append(line_chart(name, lines, as_share=True, from_zero=True, width="third"))
-        now = ((found.get("labels") or {}).get(name) or {}).get("f1")
+        now = (labels.get(name) or {}).get("f1")
         rows.append((name, curve["best_threshold"], Share(curve["best_f1"]), "-" if now is None else Share(now)))
+        if name in labels:
+            numbers = {key: curve[key] for key in ("threshold", *_MEASURES)}
+            tried.append({"name": printable(name), "rows": labels[name]["true"], **numbers})
     columns = ["label", "threshold with the best F1", "F1 there", "F1 in the scores above"]
-    return [Table("Best thresholds", columns, rows, size="whole"), *charts] if rows else []
+    control = Thresholds("Try a threshold", json.dumps(tried)) if tried else None
+    return [control, Table("Best thresholds", columns, rows, size="whole"), *charts] if rows else []
 
 
 def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | None:

@@ -121,6 +121,21 @@ async function predictions(card) {
     card.querySelector(".scroll").scrollTop = 0;
   }
 
+  card.querySelector(".download").addEventListener("click", () => {
+    const plain = (value) => (value === null ? "" : Array.isArray(value) ? value.map(([text, label]) => (label ? `[${text} ${label}]` : text)).join(" ") : String(value));
+    const cell = (value) => {
+      const text = plain(value);
+      const isFormula = typeof value !== "number" && /^[=+@\t\r-]/.test(text); // a spreadsheet would compute it
+      return `"${(isFormula ? `'${text}` : text).replaceAll('"', '""')}"`;
+    };
+    const lines = [headers.map((header) => header.textContent), ...state.found].map((row) => row.map(cell).join(","));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([`\ufeff${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+    link.download = "rows.csv";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+
   let waiting;
   search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(update, 150); });
   which?.addEventListener("change", update);
@@ -131,5 +146,39 @@ async function predictions(card) {
   card.dataset.ready = "true";
 }
 
+// Counts and costs at a threshold, from the nearest point of the label's curve.
+function thresholds(card) {
+  const curves = JSON.parse(card.dataset.curves);
+  const part = (name) => card.querySelector(`[data-is="${name}"]`);
+  const written = (number) => number.toLocaleString("en", { maximumFractionDigits: 2 });
+  part("label").append(...curves.map((curve, number) => new Option(curve.name, String(number))));
+
+  function counts(curve, point) {
+    const found = Math.round(curve.recall[point] * curve.rows);
+    const mistaken = curve.precision[point] > 0 ? Math.round((curve.recall[point] * curve.rows) / curve.precision[point] - found) : 0;
+    const missed = curve.rows - found;
+    return { found, missed, mistaken, cost: missed * Number(part("missed").value) + mistaken * Number(part("mistaken").value) };
+  }
+
+  function show() {
+    const curve = curves[Number(part("label").value)];
+    const threshold = Number(part("threshold").value);
+    const points = curve.threshold.map((_, point) => point);
+    const above = points.find((point) => curve.threshold[point] >= threshold) ?? points.at(-1);
+    const cheapest = points.reduce((best, point) => (counts(curve, point).cost < counts(curve, best).cost ? point : best));
+    const [here, least] = [counts(curve, above), counts(curve, cheapest)];
+    card.querySelector("output").textContent = threshold.toFixed(2);
+    part("answer").textContent =
+      `Of ${written(curve.rows)} rows of this label, ${written(here.found)} are found and ${written(here.missed)} are missed; ` +
+      `${written(here.mistaken)} other rows are found by mistake. The cost is ${written(here.cost)}. ` +
+      `The least cost, ${written(least.cost)}, is at about ${curve.threshold[cheapest].toFixed(2)}.`;
+  }
+
+  card.addEventListener("input", show);
+  card.hidden = false;
+  show();
+}
+
 theme();
+document.querySelectorAll(".thresholds").forEach(thresholds);
 document.querySelectorAll(".predictions").forEach(predictions);
