@@ -11,7 +11,9 @@ import pytest
 import torch
 import transformers
 from forked import exit_status
+from json_files import write_lines
 from tiny_domain import PIECES, UNUSED, write_documents
+from trained_runs import read_results as results
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert.adaptation import preparation
@@ -31,15 +33,8 @@ def run(bert, texts, tmp_path_factory):
         output = tmp_path_factory.mktemp("out") / "adapted" if not name else Path(name)
         choices = {"inputs": texts["domain"], "model": str(bert), "new_words": 5, "eval_characters": 300}
         choices |= {"max_length": 32, "num_proc": 1, "output": str(output), **settings}
-        arguments = PretrainingArguments(
-            output_dir=str(output),
-            max_steps=steps,
-            per_device_train_batch_size=4,
-            save_steps=2,
-            eval_strategy="no",
-            report_to=[],
-        )
-        return adapt(AdaptSettings(**choices), arguments)
+        more = {"max_steps": steps, "per_device_train_batch_size": 4, "save_steps": 2, "eval_strategy": "no"}
+        return adapt(AdaptSettings(**choices), PretrainingArguments(output_dir=str(output), report_to=[], **more))
 
     return run
 
@@ -51,10 +46,6 @@ def adapted(run, texts) -> Path:
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return MyBertForPreTraining.from_pretrained(folder).state_dict()
-
-
-def results(folder: Path) -> dict:
-    return json.loads((folder / "results.json").read_text())
 
 
 def test_new_words_take_the_unused_places_and_then_new_rows(adapted):
@@ -90,28 +81,14 @@ def test_the_comparison_covers_both_held_out_texts(adapted):
 def test_transformers_bert_reads_the_adapted_folder_to_the_same_outputs(adapted):
     ours, theirs = (cls.from_pretrained(adapted).eval() for cls in (MyBertModel, transformers.BertModel))
     tokenizer = transformers.BertTokenizer.from_pretrained(adapted)
-    inputs = tokenizer(["the tanker barrel", "texaco hydrocarbons rises"], padding=True, return_tensors="pt")
+    texts = ["the tanker barrel", "texaco hydrocarbons rises"]
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
     assert "tanker" in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
-    assert (
-        inputs["input_ids"].tolist()
-        == MyBertTokenizer.from_pretrained(adapted)(["the tanker barrel", "texaco hydrocarbons rises"], padding=True)[
-            "input_ids"
-        ]
-    )
+    assert inputs["input_ids"].tolist() == MyBertTokenizer.from_pretrained(adapted)(texts, padding=True)["input_ids"]
     with torch.no_grad():
         real = inputs["attention_mask"].bool()
         difference = ours(**inputs).last_hidden_state[real] - theirs(**inputs).last_hidden_state[real]
     assert difference.abs().max() < 1e-5
-
-
-def test_an_interrupted_training_names_the_command_that_continues_it(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(workflow, "pretrain", lambda *given: seen.append(given[2]))
-    settings = workflow._training_settings(
-        AdaptSettings("text", model="m", output="o"), tmp_path, tmp_path / "o", None
-    )
-    workflow._pretrain(settings, PretrainingArguments(output_dir="o"), None)
-    assert seen[0].command == "adapt" and seen[0].stage == "pretrain"
 
 
 @pytest.mark.parametrize("place", ["training", "comparison"])
@@ -161,20 +138,13 @@ def test_a_preparation_that_was_killed_is_continued_or_removed(function, adapted
         resumed = weights(run(output, replay=texts["general"], resume=True))
     assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
     assert made.items() <= json.loads((tmp_path / "adapted" / "manifest.json").read_text())["counts"].items()
+    if function == "_choose_words":
+        return
     shutil.rmtree(output)
     left.mkdir()
     (left / "counts.json").write_text("{}")
     run(output, replay=texts["general"])
     assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
-
-
-def test_the_modules_of_a_sentence_encoder_are_left_behind_with_a_remedy(run, bert, tmp_path, capsys):
-    encoder = shutil.copytree(bert, tmp_path / "encoder")
-    (encoder / "modules.json").write_text("[]")
-    folder = run(model=str(encoder), steps=2)
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "modules.json" in line]
-    assert str(encoder) in line and "examples/train_sentence_embeddings.py" in line
-    assert not (folder / "modules.json").exists()
 
 
 def test_words_of_add_tokens_move_behind_the_new_words_with_their_vectors(run, bert, tmp_path):
@@ -243,36 +213,35 @@ def test_frozen_old_weights_keep_their_values_and_new_rows_train(run, bert):
     assert 0 < distance < 0.1 * table[tanker].norm()  # four small steps from the mean of the pieces
 
 
-def test_the_maximum_length_is_that_of_the_model_by_default_and_never_above_its_positions(run, tmp_path, capsys):
-    folder = run(max_length=None, steps=2)
-    assert "using --max-length 64, the length that" in capsys.readouterr().out
+def test_the_length_is_that_of_the_model_and_the_modules_of_a_sentence_encoder_are_left_behind(
+    run, bert, tmp_path, capsys
+):
+    encoder = shutil.copytree(bert, tmp_path / "encoder")
+    (encoder / "modules.json").write_text("[]")
+    folder = run(model=str(encoder), max_length=None, steps=2)
+    printed = capsys.readouterr().out
+    assert "using --max-length 64, the length that" in printed
     assert MyBertTokenizer.from_pretrained(folder).model_max_length == 64
+    (line,) = [line for line in printed.splitlines() if "modules.json" in line]
+    assert str(encoder) in line and "examples/train_sentence_embeddings.py" in line
+    assert not (folder / "modules.json").exists()
     with pytest.raises(UserError, match=r"--max-length 999: .* has 64 positions"):
         run(str(tmp_path / "out"), max_length=999)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["encoder"]
 
 
-def test_a_frozen_encoder_keeps_its_layers(run, bert):
-    before, after = weights(bert), weights(run(freeze="encoder"))
-    layers = [name for name in before if ".encoder." in name]
-    assert all(torch.equal(before[name], after[name]) for name in layers)
-    positions = "bert.embeddings.position_embeddings.weight"
-    assert not torch.equal(before[positions], after[positions])
-
-
-def test_low_rank_updates_are_merged_into_plain_weights(run, bert):
-    before, after = weights(bert), weights(run(lora_rank=2, steps=8))
-    assert before.keys() == after.keys()
-    name = "bert.encoder.layer.0.output.dense.weight"
-    update = after[name] - before[name]
-    assert 1 <= torch.linalg.matrix_rank(update, atol=1e-6) <= 2
-    positions = "bert.embeddings.position_embeddings.weight"
-    assert torch.equal(before[positions], after[positions])
+def test_a_frozen_encoder_keeps_its_layers_and_low_rank_updates_are_merged_into_plain_weights(run, bert):
+    before, frozen, updated = weights(bert), weights(run(freeze="encoder")), weights(run(lora_rank=2, steps=8))
+    assert all(torch.equal(before[name], frozen[name]) for name in before if ".encoder." in name)
+    assert before.keys() == updated.keys()
+    name, positions = "bert.encoder.layer.0.output.dense.weight", "bert.embeddings.position_embeddings.weight"
+    assert 1 <= torch.linalg.matrix_rank(updated[name] - before[name], atol=1e-6) <= 2
+    assert torch.equal(before[positions], updated[positions]) and not torch.equal(before[positions], frozen[positions])
 
 
 def test_rows_of_a_task_are_read_as_text(run, tmp_path):
     rows = [{"tokens": ["the", "bundesbank", "rises", str(n)], "tags": ["O", "B-ORG", "O", "O"]} for n in range(6)]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "train.jsonl", rows)
     folder = run(inputs=[], task_data=str(tmp_path / "train.jsonl"), task="ner", validation_share=0)
     assert [word["piece"] for word in results(folder)["adaptation"]["new_words"]] == ["bundesbank"]
 

@@ -97,17 +97,12 @@ def test_new_rows_are_the_means_of_their_origins_and_others_are_kept_bit_for_bit
     assert loss.isfinite()
 
 
-def test_the_id_of_a_token_that_goes_becomes_none():
-    model = MyBertForPreTraining(MyBertConfig(**CONFIG, pad_token_id=0, eos_token_id=6))
+@pytest.mark.parametrize(("given", "expected"), [(6, None), ([6, 9, 1], [2, 1])])
+def test_ids_of_the_configuration_follow_their_tokens_and_become_none_with_them(given, expected):
+    model = MyBertForPreTraining(MyBertConfig(**CONFIG, pad_token_id=0))
+    model.config.eos_token_id = given
     change_rows(model, [[0], [1], [9]])
-    assert (model.config.pad_token_id, model.config.eos_token_id) == (0, None)
-
-
-def test_lists_of_ids_follow_their_tokens_too():
-    model = MyBertForPreTraining(MyBertConfig(**CONFIG))
-    model.config.eos_token_id = [6, 9, 1]
-    change_rows(model, [[0], [1], [9]])
-    assert model.config.eos_token_id == [2, 1]
+    assert (model.config.pad_token_id, model.config.eos_token_id) == (0, expected)
 
 
 def test_an_unused_token_that_is_a_special_token_keeps_its_place(texts, tmp_path):

@@ -79,11 +79,6 @@ def download(page, model: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file.read().decode().splitlines()))
 
 
-def test_the_first_example_is_answered_when_the_page_opens(page):
-    open_tab(page, "Classify")
-    page.wait_for("return /\\d%/.test(document.body.innerText)")
-
-
 def test_two_classifiers_show_labels_and_words_side_by_side(page, models):
     use(page, "Classify", {"Text": "a great <b>film</b>"})
     label = Predictor(models("classifier"), device="cpu")("a great <b>film</b>")["label"]
@@ -93,31 +88,21 @@ def test_two_classifiers_show_labels_and_words_side_by_side(page, models):
     assert not page.all(".textfield b")
 
 
-def test_entities_are_marked(page, models):
+def test_every_tab_shows_the_prediction_of_its_model(page, models):
     text = "Ann sings in Rome the sea"
-    entities = Predictor(models("tagger"), device="cpu")(text)["entities"]
     use(page, "Tag", {"Text": text})
-    for entity in entities:
+    for entity in Predictor(models("tagger"), device="cpu")(text)["entities"]:
         see(page, entity["type"])
-
-
-def test_a_question_has_its_answer_marked(page, models):
     use(page, "Answer", {"Question": "Who sings?", "Context": CONTEXT})
     see(page, Predictor(models("reader"), device="cpu")(("Who sings?", CONTEXT))["answer"])
-
-
-def test_choices_masks_and_next_sentences_have_probabilities(page):
     use(page, "Choose", {"Context": "Ann sings", "Choices, one per line": "in Rome\na dull sea"})
     see(page, "%")
+    use(page, "Masked words", {"Text with [MASK]": "the film"})
+    see(page, "write [MASK] in place of the words")
     use(page, "Masked words", {"Text with [MASK]": "the [MASK] film"})
     see(page, "%")
     use(page, "Next sentence", {"First text": "Ann sings", "Second text": "in Rome"})
     see(page, "comes from elsewhere")
-
-
-def test_a_text_without_a_mask_is_a_message(page):
-    use(page, "Masked words", {"Text with [MASK]": "the film"})
-    page.wait_for("return document.body.innerText.includes('write [MASK] in place of the words')")
 
 
 def test_a_file_of_texts_is_searched(page, models, tmp_path):

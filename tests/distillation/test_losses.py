@@ -54,14 +54,8 @@ def test_the_relation_loss_is_the_mean_divergence_of_each_sequence_alone():
 def pair():
     """A teacher and a student with the same weights."""
     torch.manual_seed(0)
-    config = MyBertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-        initializer_range=0.3,
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+    config = MyBertConfig(vocab_size=50, **sizes, initializer_range=0.3)
     student = MyBertForPreTraining(config).eval()
     teacher = MyBertForMaskedLM(copy.deepcopy(config)).eval()
     teacher.load_state_dict(student.state_dict(), strict=False)

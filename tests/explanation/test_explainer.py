@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
+from json_files import read_lines
 from scipy.special import logsumexp, softmax
 from tiny_models import WORDS
 from transformers import AutoTokenizer, BertForSequenceClassification
@@ -254,7 +255,7 @@ def test_the_command_writes_lines_in_order_with_errors_in_place(models, tmp_path
     rows.write_text("a great film\n\nthe dull song\n")
     output = tmp_path / "why.jsonl"
     assert cli.main(["explain", str(models("classifier")), str(rows), "--output", str(output)]) == 0
-    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    lines = read_lines(output)
     assert [line["line"] for line in lines] == [1, 2, 3] and lines[1]["error"] == "empty text"
     assert [word["text"] for word in lines[2]["explanations"][0]["words"]] == ["the", "dull", "song"]
     counts = json.loads((tmp_path / "why.jsonl.manifest.json").read_text())["counts"]

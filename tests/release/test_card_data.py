@@ -54,16 +54,6 @@ def test_all_stages_describe_a_file_in_the_same_way(corpus):
     assert of_corpus["input-0"]["bytes"] == (corpus.parent / "text.txt").stat().st_size
 
 
-def test_manifests_of_older_tokenizers_with_unnumbered_inputs_are_read(corpus):
-    path = corpus.parent / "tokenizer" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    text = manifest["inputs"]["input-1"]
-    manifest["inputs"] = {text["path"]: {name: text[name] for name in ("path", "sha256")}, "ann/stories": {}, "-": {}}
-    path.write_text(json.dumps(manifest))
-    found = card_data(corpus)
-    assert "tokenizer" in found.chain and found.datasets() == []
-
-
 def test_the_card_of_a_student_names_its_teachers_and_what_they_learned_from():
     def of(stage: str, **inputs: str) -> dict:
         named = {name.replace("_", "-"): {"path": path, "sha256": "a" * 64} for name, path in inputs.items()}
@@ -98,15 +88,6 @@ def test_the_text_of_merged_models_is_listed_once():
     chain = {f"model-{number}/model/corpus": corpus for number in range(3)}
     lines = data_lines(CardData({}, 0, {"stage": "merge"}, {}, chain))
     assert lines == [f"books.txt, SHA-256 {'a' * 16}…", "7 documents, 9 sentences"]
-
-
-def test_the_card_says_why_the_examples_have_more_tokens_than_the_text():
-    corpus = {"stage": "corpus", "settings": {"dupe_factor": 3}, "counts": {"examples_training": 9}}
-    corpus["statistics"] = {"training": {"tokens": 90}}
-    (line,) = data_lines(CardData({}, 0, {"stage": "pretrain"}, {}, {"corpus": corpus}))
-    start, use = line.split("; ")
-    assert start == "9 training examples with 90 tokens"
-    assert use == "each training document was used 3 times, with different segments"
 
 
 @pytest.mark.parametrize(

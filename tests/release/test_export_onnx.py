@@ -37,10 +37,8 @@ def to_onnx(checkpoint, output, **more):
     return export(ExportSettings(model=str(checkpoint), to="onnx", output=str(output), **more))
 
 
-# Each export takes seconds; the tests below export the other heads, whose graphs are parts of these.
-@pytest.mark.parametrize(
-    "head", ["Model", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"]
-)
+# Each export takes seconds. Other tests export the other heads, whose graphs are parts of these, and compare answers.
+@pytest.mark.parametrize("head", ["ForPreTraining", "ForTokenClassification", "ForMultipleChoice"])
 def test_a_head_has_the_same_named_outputs_on_any_shape(saved_head, tmp_path, head):
     labels, task = {0: "bad", 1: "fair", 2: "good"}, {"task": "the task", "max_length": 48}
     source = saved_head(f"MyBert{head}", num_hidden_layers=1, num_labels=3, id2label=labels, finetuned=task)
@@ -110,8 +108,8 @@ def test_without_the_optional_packages_the_install_command_is_named(tmp_path, mo
         to_onnx("anything", tmp_path / "out")
 
 
-@pytest.mark.parametrize("head", ["ForNextSentencePrediction", "ForSequenceClassification"])
-def test_a_graph_with_other_weights_is_found(saved_head, tmp_path, head):
+def test_a_graph_with_other_weights_is_found(saved_head, tmp_path):
+    head = "ForSequenceClassification"
     source = saved_head(f"MyBert{head}", num_hidden_layers=1)
     model = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(source).eval()
     found = write_onnx(model, tmp_path)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from json_files import write_lines
 from starlette.testclient import TestClient
 from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification
@@ -17,7 +18,7 @@ from transformers.activations import ACT2FN
 from modeling_mybert import MyBertModel
 from mybert import Embedder, Predictor, UserError, cli, quantize
 from mybert.inference.checkpoint import open_checkpoint
-from mybert.inference.cpu.int8 import MyBertInt8Linear, int8_obstacle
+from mybert.inference.cpu.int8 import int8_obstacle
 from mybert.release.card.card_data import CardData
 from mybert.release.convert.companions import count_parameters
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
@@ -209,7 +210,7 @@ def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, mod
 def test_commands_refuse_int8_weights(arguments, message, quantised, capsys):
     folder = quantised("classifier")
     rows = ({"text": text, "label": label} for text, label in zip(TEXTS[:8], ["bad", "good"] * 4, strict=True))
-    (folder / "../rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_lines(folder / "../rows.jsonl", rows)
     assert cli.main(arguments.replace("{}", str(folder)).split()) == 2
     assert message in capsys.readouterr().err
 
@@ -328,14 +329,6 @@ def test_pipelines_of_a_published_int8_model_do_not_use_a_gpu(name, quantised, t
     run_pipeline(str(folder), {}, call)
     EndpointHandler(folder)
     assert devices == ["cpu", "cpu"]
-
-
-def test_a_new_int8_layer_has_the_buffers_that_are_loaded():
-    layer = MyBertInt8Linear(6, 4, 2)
-    assert {name: tuple(value.shape) for name, value in layer.state_dict().items()} == {
-        "weight": (4, 6), "weight_scale": (4,), "shift": (6,), "factor": (6,), "zero_point": (), "bias": (4,),
-        "outliers": (2,), "outlier_weight": (4, 2),
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["encoder", "classifier"])
