@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from json_files import change_json
+from tiny_models import tiny_config
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -62,9 +63,8 @@ for folder, auto in json.loads(sys.argv[1]):
 
 
 def small(**settings) -> MyBertConfig:
-    sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= {"intermediate_size": 37, "max_position_embeddings": 16, "initializer_range": 0.2}
-    return MyBertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **settings)
+    settings |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return tiny_config(intermediate_size=37, max_position_embeddings=16, initializer_range=0.2, **settings)
 
 
 def test_every_head_is_read_with_and_without_remote_code_to_the_same_numbers(tmp_path, run_foreign):

@@ -355,7 +355,7 @@ def test_a_compiled_training_step_is_one_graph_with_any_number_of_tokens(tiny_co
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    for lengths in (LENGTHS, [9, 17, 3], [20, 20, 11, 6, 5], [30, 2], [14, 14], [5, 8, 13, 21, 2, 3, 4]):
+    for lengths in (LENGTHS, [9, 17, 3], [30, 2], [5, 8, 13, 21, 2, 3, 4]):
         losses, gradients = [], []
         for form in (compiled, model):
             model.zero_grad()

@@ -20,22 +20,22 @@ def filled_up(request, monkeypatch):
     return fill
 
 
-# 29 → 29, 32, 42, and 48 since the grid has no more padding
-@pytest.mark.parametrize(("multiple", "total"), [(1, 29), (16, 32), (14, 42), (1000, 48)])
+TOTALS = {1: 29, 16: 32, 14: 42, 1000: 48}
+"""Of each multiple; 48 since the grid has no more padding."""
+
+
 @pytest.mark.parametrize("form", ["right", "left", "packed"])
 # In training, sdpa stands for a fused kernel in float32 and for products in float64.
 @pytest.mark.parametrize(("attention", "dtype"), [("eager", "float32"), ("sdpa", "float32"), ("sdpa", "float64")])
-def test_outputs_and_gradients_are_those_of_the_real_tokens(
-    tiny_config, filled_up, attention, dtype, form, multiple, total
-):
+def test_outputs_and_gradients_are_those_of_the_real_tokens(tiny_config, filled_up, attention, dtype, form):
     tiny_config._attn_implementation = attention
     tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
     model = MyBertForPreTraining(tiny_config).to(getattr(torch, dtype)).train()
     inputs, labels = batch(form, tiny_config.vocab_size)
     found = []
     seen = tokens_computed(model, layer=0)
-    for fill in (False, True):
-        if fill:
+    for multiple in (None, *TOTALS):
+        if multiple:
             filled_up(multiple)
         model.zero_grad()
         out = model(**inputs, labels=labels, next_sentence_label=torch.arange(4) % 2)
@@ -51,13 +51,13 @@ def test_outputs_and_gradients_are_those_of_the_real_tokens(
                 **{name: parameter.grad.clone() for name, parameter in model.named_parameters()},
             }
         )
-    assert seen == [29] * 3 + [total] * 3
-    assert found[1]["last"].shape == found[0]["last"].shape
+    assert seen == [total for total in (29, *TOTALS.values()) for _ in range(3)]
     real = torch.arange(12) < LENGTHS[:, None]
     real = (real.flip(1) if form == "left" else real)[:, None, :, None]
     for side in found:
         side["probabilities"] = side["probabilities"].unflatten(0, (-1, 4)) * real
-    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+    for filled in found[1:]:
+        torch.testing.assert_close(filled, found[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("filled_up", ["one group"], indirect=True)

@@ -147,18 +147,6 @@ def test_classifier_dropout_is_the_heads_own(tiny_config):
     assert MyBertForSequenceClassification(tiny_config).dropout.p == 0.0
 
 
-@pytest.mark.parametrize("head", [h for h in HEADS if h is not MyBertForMultipleChoice])
-def test_outputs_come_as_transformers_gives_them(tiny_config, head):
-    model = head(tiny_config).eval()
-    embedded = {**padded_batch(), "inputs_embeds": model.get_input_embeddings()(padded_batch()["input_ids"])}
-    del embedded["input_ids"]
-    outputs = model(**embedded, output_hidden_states=True, output_attentions=True)
-    assert len(outputs.hidden_states) == 3 and outputs.attentions[0].shape == (4, 4, 9, 9)
-    as_tuple = model(**embedded, return_dict=False)
-    assert isinstance(as_tuple, tuple)
-    torch.testing.assert_close(as_tuple[0], outputs[0])
-
-
 @pytest.mark.parametrize("head", ["ForSequenceClassification", "ForMaskedLM"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_gradients_of_each_sample_by_torch_func_equal_berts(tiny_config, attention, head):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from tiny_models import tiny_config
 from transformers import BertConfig, BertTokenizer
 
 import modeling_mybert
@@ -31,17 +32,9 @@ def bert_folders(minilm_folder, tmp_path_factory):
     def folder(head: str) -> Path:
         if head not in made:
             torch.manual_seed(7)
-            config = BertConfig(
-                hidden_size=32,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=64,
-                max_position_embeddings=128,
-                initializer_range=0.3,
-                hidden_dropout_prob=0.0,
-                attention_probs_dropout_prob=0.0,
-                **({} if head == "MyBertForQuestionAnswering" else LABELS),
-            )
+            more = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.3}
+            more |= {"max_position_embeddings": 128} | ({} if head == "MyBertForQuestionAnswering" else LABELS)
+            config = tiny_config(30522, BertConfig, **more)
             made[head] = root / head
             model = getattr(transformers, head.removeprefix("My"))(config)
             model.save_pretrained(made[head])

@@ -42,32 +42,24 @@ def equal(found, expected) -> bool:
     return found == expected
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_fill_mask(pipes, batch_size):
-    ours, theirs = pipes("fill-mask", "MyBertForMaskedLM", batch_size=batch_size)
+def test_fill_mask(pipes):
+    ours, theirs = pipes("fill-mask", "MyBertForMaskedLM", batch_size=3)
     texts = ["The [MASK] fell.", "He is a [MASK] of the [MASK].", "[MASK]"]
     assert equal(ours(texts, top_k=4), theirs(texts, top_k=4))
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_text_classification(pipes, batch_size):
-    ours, theirs = pipes("text-classification", "MyBertForSequenceClassification", batch_size=batch_size, top_k=None)
+def test_text_classification(pipes):
+    ours, theirs = pipes("text-classification", "MyBertForSequenceClassification", batch_size=3, top_k=None)
     assert equal(ours(TEXTS), theirs(TEXTS))
     assert {entry["label"] for entry in ours(TEXTS)[0]} == {"O", "B-PER", "I-PER"}
 
 
-@pytest.mark.parametrize("strategy", ["none", "simple", "first", "average", "max"])
-def test_token_classification(pipes, strategy):
-    ours, theirs = pipes("token-classification", "MyBertForTokenClassification", aggregation_strategy=strategy)
+def test_token_classification(pipes):
+    ours, theirs = pipes("token-classification", "MyBertForTokenClassification", aggregation_strategy="first")
     found = ours(TEXTS)
     assert equal(found, theirs(TEXTS))
     assert any(found)
     assert equal(ours(TEXTS, batch_size=3), found)
-
-
-def test_feature_extraction(pipes):
-    ours, theirs = pipes("feature-extraction", "MyBertModel")
-    assert equal(ours(TEXTS), theirs(TEXTS))
 
 
 def test_question_answering_of_a_bert(pipes):
@@ -101,7 +93,7 @@ for task, folder, long, short in json.loads(sys.argv[1]):
     for trust in (True, False):
         pipe = pipeline(task, model=folder, trust_remote_code=trust, **arguments.get(task, {}))
         assert type(pipe.model).__name__.startswith("MyBert" if trust else "Bert")
-        print(json.dumps([pipe(long), pipe(short)]))
+        print(json.dumps([pipe(long), pipe(short)], default=float))
 """
 
 

@@ -87,9 +87,9 @@ def same(found: list[dict], expected: list[dict]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("length", "stride", "longest"), [(128, 20, 15), (40, 20, 15), (40, 14, 15), (24, 12, 1), (60, 30, 30)]
+    ("length", "stride", "longest", "threshold"),
+    [(128, 20, 15, None), (40, 20, 15, -2.5), (40, 14, 15, 12.0), (24, 12, 1, -2.5), (60, 30, 30, None)],
 )
-@pytest.mark.parametrize("threshold", [None, -2.5, 12.0])
 def test_the_best_answers_equal_those_of_brute_force(answer, bert_folder, length, stride, longest, threshold):
     expected, no_answer = brute_force(bert_folder, QUESTION, CONTEXT, length, stride, longest, threshold)
     found = answer(
@@ -106,9 +106,17 @@ def test_the_best_answers_equal_those_of_brute_force(answer, bert_folder, length
     assert all(CONTEXT[a["start"] : a["end"]] == a["answer"] for a in found)
 
 
-@pytest.mark.parametrize("tuned", [None, -2.5])
-@pytest.mark.parametrize("accepted", [None, True, False])
-@pytest.mark.parametrize("where", ["pipeline", "call"])
+@pytest.mark.parametrize(
+    ("tuned", "accepted", "where"),
+    [
+        (None, None, "call"),
+        (None, True, "pipeline"),
+        (-2.5, None, "call"),
+        (-2.5, True, "call"),
+        (-2.5, False, "pipeline"),
+        (-2.5, False, "call"),
+    ],
+)
 def test_handle_impossible_answer_says_whether_there_may_be_no_answer(
     answer, bert_folder, monkeypatch, tuned, accepted, where
 ):
