@@ -12,10 +12,11 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
+from tiny_models import tiny_config
 from torch.utils.data import SequentialSampler
 from transformers import Trainer
 
-from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
+from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.trainer import EpochLengthSampler, FinetuningTrainer
@@ -89,8 +90,7 @@ def test_get_grad_norm_finds_a_gradient_that_is_not_finite_before_it_is_applied(
 
 
 def test_get_train_sampler_and_get_eval_sampler_give_an_order_by_epoch_and_by_row(tmp_path):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
-    model = MyBertForSequenceClassification(MyBertConfig(vocab_size=9, max_position_embeddings=9, **sizes))
+    model = MyBertForSequenceClassification(tiny_config())
     arguments = FinetuningArguments(
         output_dir=str(tmp_path), use_cpu=True, train_sampling_strategy="group_by_length", num_train_epochs=1
     )
