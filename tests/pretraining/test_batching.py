@@ -1,4 +1,3 @@
-import pickle
 from itertools import chain
 
 import pytest
@@ -128,13 +127,6 @@ def test_many_places_of_labels_are_filled_up_by_others_spread_over_the_batch(dat
         if filled:
             gaps = torch.cat([others, torch.tensor([len(labels)])]).diff()
             assert gaps.max() < 2 * len(labels) / len(others)
-
-
-def test_a_collator_can_be_sent_to_another_process(dataset, masker):
-    collator = PretrainingCollator(masker)
-    examples = dataset.__getitems__([(1, 5), (0, 2)])
-    sent = pickle.loads(pickle.dumps(collator))
-    assert torch.equal(sent(examples)["labels"], collator(examples)["labels"])
 
 
 def test_a_corpus_without_pairs_gives_batches_without_their_label(pairs, masker):

@@ -74,7 +74,7 @@ def test_positions_are_sinusoids_of_geometric_frequencies(hidden_size):
             assert table[position, half + pair] == pytest.approx(math.sqrt(2) * math.cos(angle), abs=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(128, 2), (256, 4), (768, 12), (96, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(256, 4), (96, 3)], ids=str)
 def test_each_head_of_the_first_layer_attends_to_its_neighbour(corpus, shape, tmp_path):
     torch.manual_seed(0)
     hidden_size, heads = shape

@@ -129,32 +129,32 @@ def test_a_table_in_another_language_keeps_its_case_and_accents(tmp_path):
         mybert.pretrain(output=tmp_path / "model", language="de", resume=True, **given | {"uncased": True})
 
 
-def test_options_for_text_are_checked_before_anything_is_built(tmp_path):
-    (tmp_path / "a.txt").write_text("A text.", encoding="utf-8")
-    with pytest.raises(UserError, match=r"language: expected an ISO 639 code"):
-        mybert.pretrain(output=tmp_path / "model", text=[tmp_path / "a.txt"], language="german")
-    for name, value in (("language", "de"), ("uncased", False), ("text_column", "body"), ("errors", "skip")):
-        flag = "cased" if name == "uncased" else name.replace("_", "-")
-        with pytest.raises(UserError, match=f"--{flag} is an option for --text"):
-            mybert.pretrain(output=tmp_path / "model", corpus="corpus", **{name: value})
-
-
 def test_a_run_on_text_may_evaluate_at_the_end_of_an_epoch(tmp_path):
     output = str(tmp_path / "model")
     arguments = PretrainingArguments(output_dir=output, use_cpu=True, eval_strategy="epoch", save_strategy="epoch")
     check_output(PretrainSettings(output=output, text=["a.txt"]), arguments)
 
 
-def test_too_little_text_is_refused_and_nothing_is_left(tmp_path):
-    text = write_text(tmp_path / "short.txt", ["word"] * 2000)
-    with pytest.raises(UserError, match=r"the text has 2,000 words; pretraining needs 10,000 or more.* --init-from"):
-        mybert.pretrain(text=[text], output=tmp_path / "model", **QUICK)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"text": ["short.txt"]}, "the text has 2,000 words; pretraining needs 10,000 or more.* --init-from"),
+        ({"text": ["short.txt"], "language": "german"}, "language: expected an ISO 639 code"),
+        ({"corpus": "corpus", "language": "de"}, "--language is an option for --text"),
+        ({"corpus": "corpus", "uncased": False}, "--cased is an option for --text"),
+        ({"corpus": "corpus", "text_column": "body"}, "--text-column is an option for --text"),
+        ({"corpus": "corpus", "errors": "skip"}, "--errors is an option for --text"),
+        ({"text": ["-"]}, "--text -: standard input can be read only once.*; name a file"),
+        ({}, "give either --corpus .* or --text"),
+        ({"text": ["short.txt"], "corpus": "corpus"}, "give either --corpus .* or --text"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused_and_nothing_is_left(given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "short.txt", ["word"] * 2000)
+    with pytest.raises(UserError, match=message):
+        mybert.pretrain(output="model", **given, **QUICK)
     assert [path.name for path in tmp_path.iterdir()] == ["short.txt"]
-
-
-def test_text_from_standard_input_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"--text -: standard input can be read only once.*; name a file"):
-        mybert.pretrain(text=["-"], output=str(tmp_path / "model"))
 
 
 def test_a_budget_too_small_for_the_text_says_what_fits(one_document, tmp_path, monkeypatch):
@@ -162,12 +162,6 @@ def test_a_budget_too_small_for_the_text_says_what_fits(one_document, tmp_path, 
     with pytest.raises(UserError, match=r"is too short for 12,000 words: .*; give [0-9]+m or more"):
         mybert.pretrain(text=[one_document], output=tmp_path / "model", time_budget="1h", size="tiny", use_cpu=True)
     assert not (tmp_path / "model-tokenizer").exists()
-
-
-@pytest.mark.parametrize("given", [{}, {"text": ["a.txt"], "corpus": "corpus"}])
-def test_either_text_or_a_corpus_is_needed(given, tmp_path):
-    with pytest.raises(UserError, match=r"give either --corpus .* or --text"):
-        mybert.pretrain(output=tmp_path / "model", **given)
 
 
 def test_the_vocabulary_grows_with_the_text_and_holds_its_characters():

@@ -179,22 +179,15 @@ def test_a_model_that_predicts_only_the_most_frequent_token_is_reported(capsys, 
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_contains_its_evaluation(run):
-    output = run(max_steps=-1, num_train_epochs=2, save_steps=1, save_total_limit=None, eval_strategy="epoch")
+    output = run(max_steps=-1, num_train_epochs=2, save_steps=13, save_total_limit=None, eval_strategy="epoch")
     states = [json.loads(path.read_text()) for path in output.glob("checkpoint-*/trainer_state.json")]
-    ends = [state for state in states if float(state["epoch"]).is_integer()]
-    assert len(ends) == 2 < len(states)
-    for state in ends:
+    assert sorted(state["epoch"] for state in states) == [1, 2]
+    for state in states:
         assert any("eval_loss" in log and log["step"] == state["global_step"] for log in state["log_history"])
 
 
 @pytest.mark.parametrize(
-    ("keep", "left"),
-    [
-        (None, {"checkpoint-2", "checkpoint-4"}),
-        (1, {"checkpoint-4"}),
-        (3, {"checkpoint-2", "checkpoint-4"}),
-        (0, set()),
-    ],
+    ("keep", "left"), [(None, {"checkpoint-2", "checkpoint-4"}), (1, {"checkpoint-4"}), (0, set())]
 )
 def test_a_finished_run_keeps_as_many_checkpoints_as_asked(run, capsys, keep, left):
     output = run(max_steps=4, save_steps=2, keep_checkpoints=keep)
@@ -224,15 +217,7 @@ def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder
     output = pretrain(settings, arguments)
     assert arguments.to_dict() == before
     printed = capsys.readouterr().out
-    for words in (
-        "parameters",
-        "real tokens per step",
-        "operations per step",
-        "memory",
-        "measured 10 steps",
-        "in total,",
-    ):
-        assert words in printed
+    assert all(words in printed for words in ("parameters", "memory", "measured 10 steps", "in total,"))
     assert not output.exists()
 
 
@@ -241,15 +226,14 @@ def test_a_corpus_without_held_out_documents_is_trained_on_without_evaluation(ru
     assert read_results(run(corpus=tmp_path / "corpus", max_steps=2))["metrics"] == {}
 
 
-@pytest.mark.parametrize(("share", "first"), [(0.5, 32), (0.25, 48)])
-def test_two_phases_are_one_run(run, corpus_folder, pairs, tokenizer, tmp_path, share, first):
-    """64 known examples in four steps."""
+def test_two_phases_are_one_run(run, corpus_folder, pairs, tokenizer, tmp_path):
+    """64 known examples in four steps, of which the last one is of the second corpus."""
     examples = pairs(40, seed=8, longest=60)
     examples.save_to_disk(tmp_path / "long")
     tokenizer.save_pretrained(tmp_path / "long" / "tokenizer")
-    output = run(phase2_corpus=str(tmp_path / "long"), phase2_share=share, max_steps=4, save_strategy="no")
+    output = run(phase2_corpus=str(tmp_path / "long"), phase2_share=0.25, max_steps=4, save_strategy="no")
     tokens = 0
-    for corpus, read in ((datasets.load_from_disk(corpus_folder), first), (examples, 64 - first)):
+    for corpus, read in ((datasets.load_from_disk(corpus_folder), 48), (examples, 16)):
         order = permutation(len(corpus), 42, 0)
         tokens += sum(map(len, corpus[order[:read].tolist()]["input_ids"]))
     assert read_results(output)["tokens_seen"] == tokens
@@ -376,13 +360,6 @@ def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_pa
     with pytest.raises(UserError, match="step 3: the gradient norm is nan"):
         run(max_steps=3, **quiet)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def test_overwriting_replaces_the_whole_run(run):
-    output = run(max_steps=2, save_steps=1)
-    assert (output / "checkpoint-1").is_dir()
-    run(max_steps=1, overwrite=True, save_strategy="no")
-    assert not list(output.glob("checkpoint-*"))
 
 
 def test_arguments_that_transformers_cannot_use_keep_the_existing_run(run):

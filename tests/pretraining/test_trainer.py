@@ -52,18 +52,19 @@ def test_packed_and_padded_batches_train_to_the_same_weights(make_trainer):
     torch.testing.assert_close(*runs, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("at", "workers", "muon"), [(4, 0, False), (7, 0, False), (7, 2, False), (9, 2, False), (7, 0, True)]
-)
+@pytest.mark.parametrize(("at", "workers", "muon"), [(4, 0, False), (7, 2, False), (9, 2, False), (7, 0, True)])
 def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_trainer, at, workers, muon):
-    """96 examples, 32 a step: an epoch has 3 steps, so that steps 4 and 7 lie within one and step 9 between two."""
+    """96 examples, 32 a step: an epoch has 3 steps, so that steps 4 and 7 lie within one and step 9 between two.
+
+    A log after the checkpoint covers the steps before it too; otherwise the curve would have a step there.
+    """
     arguments = {
         "max_steps": 11,
         "per_device_train_batch_size": 16,
         "gradient_accumulation_steps": 2,
         "dataloader_num_workers": workers,
         "learning_rate": 1e-3,
-        "logging_steps": 1,
+        "logging_steps": 5,
         "trainer": {"muon": muon},
     }
     whole = make_trainer(output="whole", save_strategy="steps", save_steps=at, save_total_limit=None, **arguments)
@@ -73,9 +74,9 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
     resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{at}")
     assert have_same_weights(resumed.model, whole.model)
     assert resumed.state.num_input_tokens_seen == whole.state.num_input_tokens_seen
-    losses = [{log["step"]: log["loss"] for log in run.state.log_history if "loss" in log} for run in (whole, resumed)]
-    assert losses[0] == losses[1]
-    assert len(losses[0]) == 11
+    names = ("step", "num_input_tokens_seen", "epoch", "loss", "mlm_loss")
+    logs = [[[log[n] for n in names] for log in run.state.log_history if "loss" in log] for run in (whole, resumed)]
+    assert logs[0] == logs[1] and [log[0] for log in logs[0]] == [5, 10]
 
 
 def test_the_limit_of_checkpoints_counts_and_removes_only_checkpoints(make_trainer, tmp_path):
