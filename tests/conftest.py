@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from open_files import refuse_as_windows_does
 from ports import free_port
 from tiny_models import TinyModels
+from tiny_models import tiny_config as make_tiny_config
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 
@@ -36,14 +37,14 @@ torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.envir
 _SLOW_MODULES = {  # more than about five seconds of a core
     "tokenizer": "parity_with_bert saving vocabulary_change word_counting wordpiece_training",
     "adaptation": "adapt",
-    "common": "api start_method unread_text",
+    "common": "output_folders start_method unread_text",
     "corpus": "build part_files ray resume",
     "docs": "examples notebooks pages worked_changes",
     "embedding": "run training_example",
     "finetuning": "analysis predict_and_evaluate run training",
     "hub": "bundle card faults handler publish round_trip verify",
     "fuzz": "fuzz",
-    "model": "backends checkpoint decoder filling_up parity_with_bert tokens_to_keep trainer",
+    "model": "backends checkpoint filling_up parity_with_bert tokens_to_keep trainer",
     "neighbours": "peft pipelines question_answering sentence_transformers",
     "pretraining": "faults nonfinite pretrain_from_text run schedules sharding time_budget trainer",
     "release": "export_onnx",
@@ -59,6 +60,8 @@ _LONG = {  # more than ten seconds of a core: only `make test-long` and `pytest 
     "test_a_notebook_runs",
     "test_every_python_example_of_every_head_runs_also_on_long_texts",
     "test_the_tests_of_all_changes_pass",
+    "test_a_processor_without_instructions_for_bfloat16_trains_in_float32",
+    "test_the_code_of_a_page_runs[export.md]",
 }
 
 
@@ -79,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             or item.path.stem.removeprefix("test_") in _SLOW_MODULES.get(item.path.parent.name, "").split()
         ):
             item.add_marker("slow")
-        if getattr(item, "originalname", item.name) in _LONG:
+        if {item.name, getattr(item, "originalname", item.name)} & _LONG:
             item.add_marker("long")
     if "long" not in config.option.markexpr and not any("::" in word for word in config.args):
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
@@ -170,14 +173,7 @@ def models(tmp_path_factory) -> TinyModels:
 
 @pytest.fixture
 def tiny_config() -> MyBertConfig:
-    return MyBertConfig(
-        vocab_size=99,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=37,
-        max_position_embeddings=64,
-    )
+    return make_tiny_config(intermediate_size=37)
 
 
 def work(log: str, argv: list[str], environment: dict[str, str], fault) -> None:

@@ -4,12 +4,14 @@ import string
 from pathlib import Path
 
 import torch
+from transformers import BertConfig
 
 import modeling_mybert
 from modeling_mybert import MyBertConfig
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 WORDS = "the great dull film song sea ann bert sings in rome who where is very".split()  # noqa: SIM905
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _WINDOWS = {"finetuned": {"max_length": 12, "stride": 2, "long_texts": "window"}}
 _PAIRS = {"finetuned": {"inputs": ["text", "text_pair"]}}
 HEADS = {
@@ -69,6 +71,11 @@ LABELLED = {  # task and six labelled rows of most heads
 }
 
 
+def tiny_config(vocab_size: int = 99, kind: type[BertConfig] = MyBertConfig, **settings):
+    """The configuration of a tiny model; `settings` replace sizes or are added."""
+    return kind(vocab_size=vocab_size, **SIZES | {"max_position_embeddings": 64} | settings)
+
+
 class TinyModels:
     """A function from a name in `HEADS` to the folder of its model."""
 
@@ -83,10 +90,7 @@ class TinyModels:
             return folder
         head, given = HEADS[name]
         tokenizer = MyBertTokenizer(self.pieces)
-        config = MyBertConfig(
-            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-            intermediate_size=48, max_position_embeddings=64, initializer_range=0.3,
-        )  # fmt: skip
+        config = tiny_config(len(tokenizer), initializer_range=0.3)
         if given["labels"]:
             config.id2label = dict(enumerate(given["labels"]))
             config.label2id = {label: i for i, label in config.id2label.items()}

@@ -10,6 +10,7 @@ import pytest
 import torch
 from json_files import change_json
 from safetensors.torch import load_file
+from tiny_models import tiny_config
 from transformers import BertConfig, BertModel
 
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice, MyBertModel
@@ -30,9 +31,7 @@ def saved(tmp_path, models):
     """A function that saves a model of transformers or MyBERT in a form, and returns its folder."""
 
     def save(form: str):
-        sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-                 "intermediate_size": 48, "max_position_embeddings": 64}  # fmt: skip
-        model = BertModel(BertConfig(**sizes)) if form == "bert" else MyBertModel(MyBertConfig(**sizes))
+        model = BertModel(tiny_config(kind=BertConfig)) if form == "bert" else MyBertModel(tiny_config())
         model.save_pretrained(tmp_path, max_shard_size="20KB" if form == "sharded" else "1GB")
         if form == "pytorch":
             weights = tmp_path / "model.safetensors"
