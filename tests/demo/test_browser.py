@@ -79,6 +79,11 @@ def download(page, model: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file.read().decode().splitlines()))
 
 
+def test_the_first_example_is_answered_when_the_page_opens(page):
+    open_tab(page, "Classify")
+    page.wait_for("return /\\d%/.test(document.body.innerText)")
+
+
 def test_two_classifiers_show_labels_and_words_side_by_side(page, models):
     use(page, "Classify", {"Text": "a great <b>film</b>"})
     label = Predictor(models("classifier"), device="cpu")("a great <b>film</b>")["label"]

@@ -98,6 +98,16 @@ def test_examples_are_the_evaluated_rows_that_the_folder_records(models, tmp_pat
     assert found.examples == [[f"Ann {number}"] for number in range(5)]
 
 
+def test_examples_have_one_row_of_each_label_before_others(models, tmp_path):
+    folder = shutil.copytree(models("classifier"), tmp_path / "classifier")
+    (folder / "validation").mkdir()
+    labels = ["good"] * 6 + ["bad", "good", "new"]
+    rows = [{"reference": label, "input": {"text": f"text {n}"}} for n, label in enumerate(labels)]
+    (folder / "validation/predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (found,) = heads_of(str(folder), "cpu")
+    assert found.examples == [["text 0"], ["text 6"], ["text 8"], ["text 1"], ["text 2"]]
+
+
 @pytest.mark.parametrize("content", ["{", '{"input": 3}\n', "[1]\n", '{"words": [1], "pairs": {}}\n', ""])
 def test_damaged_records_give_no_examples(content, models, tmp_path):
     tagger, filler = (shutil.copytree(models(name), tmp_path / name) for name in ("tagger", "filler"))
