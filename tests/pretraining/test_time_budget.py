@@ -81,7 +81,7 @@ def ticks(monkeypatch):
 @pytest.fixture
 def run(run, ticks):
     """The batch size of `PretrainingArguments` counts as not given."""
-    return functools.partial(run, time_budget="30s", per_device_train_batch_size=32)
+    return functools.partial(run, time_budget="16s", per_device_train_batch_size=32)
 
 
 def test_the_share_of_a_clock_counts_earlier_sessions_and_never_falls(ticks):
@@ -155,18 +155,18 @@ def test_the_command_counts_from_the_start_of_its_process(corpus_folder, tmp_pat
 def test_a_run_ends_with_its_budget_and_completes_every_schedule(run, ticks, capsys):
     start = ticks.now
     output = run(size="tiny", logging_steps=1)
-    assert 26 < ticks.now - start <= 30
+    assert 13 < ticks.now - start <= 16
     results, logs = read_results(output), read_log(output, "loss")
-    assert results["steps"] == len(logs) > 25
+    assert results["steps"] == len(logs) > 20
     rates = [log["learning_rate"] for log in logs]
     assert max(rates) == pytest.approx(results["training_arguments"]["learning_rate"], rel=0.05)
-    assert rates[-1] < 0.03 * max(rates) and rates[0] < 0.5 * max(rates)
+    assert rates[-1] < 0.06 * max(rates) and rates[0] < 0.5 * max(rates)
     assert results["metrics"]["mlm_tokens"] > 0
     shown = capsys.readouterr().out
     assert "expected on held-out documents" in shown and "given" in shown
     assert "3% of the steps" in shown and "sequence length" in shown and "RESULTS.md" not in shown
     plan = json.loads((output / "budget.json").read_text())
-    assert plan["seconds"] == pytest.approx(30, abs=4)
+    assert plan["seconds"] == pytest.approx(16, abs=3)
     assert results["budget"]["expected"] == plan["expected"]
 
 
@@ -181,7 +181,8 @@ def test_what_is_given_stays_and_what_is_not_is_chosen(run):
 
 def test_only_the_first_process_writes_the_plan(run, monkeypatch):
     monkeypatch.setattr(PretrainingArguments, "process_index", 1)
-    assert not (run(size="tiny", eval_strategy="no") / "budget.json").exists()
+    quick = {"eval_strategy": "no", "time_budget": "8s", "per_device_train_batch_size": 4}
+    assert not (run(size="tiny", **quick) / "budget.json").exists()
 
 
 def choices_of(optimizer: str = "muon", given=(), **settings) -> dict:
@@ -338,14 +339,14 @@ def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_th
     start = ticks.now
     run("cut", resume=True, **arguments)
     assert "Plan for" not in capsys.readouterr().out
-    assert ticks.now - start + kept["progress"]["seconds"] == pytest.approx(30, abs=5)
+    assert ticks.now - start + kept["progress"]["seconds"] == pytest.approx(16, abs=4)
     whole, logs = (read_log(tmp_path / name, "loss") for name in ("whole", "cut"))
     assert logs[:10] == whole[:10]
     decided = len(kept["sampler"]["draws"])
     assert decided
     assert [log["loss"] for log in logs[10 : 10 + decided]] == [log["loss"] for log in whole[10 : 10 + decided]]
     assert [log["step"] for log in logs] == list(range(1, len(logs) + 1))
-    assert logs[-1]["learning_rate"] < 0.03 * max(log["learning_rate"] for log in logs)
+    assert logs[-1]["learning_rate"] < 0.06 * max(log["learning_rate"] for log in logs)
     assert not list(run("cut", resume=True, **arguments).glob("damaged*"))
     assert "no step is left to train" in capsys.readouterr().out
     for damage in ("{", "[]", json.dumps(plan | {"field_of_another_version": 1})):
@@ -382,9 +383,9 @@ def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):
     output = run(size="tiny")
     for path in output.glob("checkpoint-*"):
         shutil.rmtree(path)
-    for name, change in {"manifest.json": {"complete": False}, "budget.json": {"seconds": 28.0}}.items():
+    for name, change in {"manifest.json": {"complete": False}, "budget.json": {"seconds": 15.5}}.items():
         (output / name).write_text(json.dumps(json.loads((output / name).read_text()) | change))
-    with pytest.raises(UserError, match=r"--resume: 2[0-9] s of the time budget of 30 s are used.*no checkpoint"):
+    with pytest.raises(UserError, match=r"--resume: 1[0-9] s of the time budget of 16 s are used.*no checkpoint"):
         run(size="tiny", resume=True)
 
 
@@ -407,9 +408,9 @@ def test_rates_and_steps_of_a_given_schedule_are_kept(run):
         return [log["learning_rate"] for log in read_log(output, "loss")]
 
     assert min(rates(lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs={"min_lr": 3e-4})[5:]) == (
-        pytest.approx(3e-4, rel=0.05)
+        pytest.approx(3e-4, rel=0.2)
     )
-    decay = {"num_decay_steps": 55, "decay_type": "linear"}  # of 110 expected steps
+    decay = {"num_decay_steps": 27, "decay_type": "linear"}  # of 55 expected steps
     found = rates(lr_scheduler_type="warmup_stable_decay", lr_scheduler_kwargs=decay)
     assert found.count(3e-3) / len(found) == pytest.approx(0.5, abs=0.1)
 
