@@ -43,7 +43,6 @@ from mybert.adaptation.texts import read_texts
 from mybert.common.devices import quiet_loading
 from mybert.common.machine import hardware
 from mybert.io.documents import read_documents
-from mybert.pretraining import scheduled_trainer
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.planning import measurement
 from mybert.pretraining.run import pretrain
@@ -176,7 +175,7 @@ def processor_time() -> Iterator[None]:
     """Counts a time budget in processor time of this process."""
     clock = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time))
     with contextlib.ExitStack() as stack:
-        for module in (workflow, measurement, run_progress, scheduled_trainer):
+        for module in (workflow, measurement, run_progress):
             stack.enter_context(patch.object(module, "time", clock))
         yield
 

@@ -24,9 +24,9 @@ from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.initialization.from_text import initialize_from_text
 from mybert.pretraining.initialization.initial_model import build_model, trained_length
 from mybert.pretraining.launch_checks import STAGE, check_arguments
+from mybert.pretraining.pace import Pace
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
-from mybert.pretraining.scheduled_trainer import ScheduledTrainer
 from mybert.pretraining.settings import PretrainSettings, TextOptions
 from mybert.pretraining.time_budget import Budget
 from mybert.pretraining.trainer import MyBertTrainer
@@ -195,31 +195,29 @@ def _build_trainer(
             print(f"{first.folder} has no held-out documents: the run is not evaluated")
         arguments.eval_strategy = IntervalStrategy.NO
     masker = Masker.from_tokenizer(first.tokenizer, **settings.masking_rules(arguments.seed))
-    more = {"max_tokens_per_batch": settings.max_tokens_per_batch}
+    pace = None
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * first.shape.mean_length
-        more = {"schedule": settings.schedule(first.shape.longest, tokens)}
-    validation = first.validation
-    if budget:
-        more |= budget.trainer_arguments()
-        validation = budget.held_out(validation)
+        pace = Pace(settings.schedule(first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
     with explain_unusable():
-        trainer = (ScheduledTrainer if settings.is_scheduled else MyBertTrainer)(
+        trainer = MyBertTrainer(
             model=model,
             args=arguments,
             data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
             train_dataset=first.train,
-            eval_dataset=validation,
+            eval_dataset=budget.held_out(first.validation) if budget else first.validation,
             phase2_dataset=second and second.train,
             phase2_share=settings.phase2_share,
             muon=settings.optimizer == "muon",
+            pace=pace,
             comparison=comparison,
+            max_tokens_per_batch=None if pace else settings.max_tokens_per_batch,
             peak_flops=settings.peak_flops,
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=first.tokenizer,
             stop=stop,
             dry_run=settings.dry_run,
-            **more,
+            callbacks=[budget] if budget else None,
         )
         trainer.check_setup()
     return trainer

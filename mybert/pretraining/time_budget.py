@@ -84,15 +84,10 @@ class Budget(TrainerCallback):
         if args.process_index == 0:
             self._write()
 
-    def trainer_arguments(self) -> dict:
-        """Further arguments of `ScheduledTrainer`."""
-        return {
-            "clock": self.clock,
-            "expected_steps": self.plan.steps,
-            "events": self.plan.events,
-            "later": self.plan.later,
-            "callbacks": [self],
-        }
+    def of_pace(self) -> dict:
+        """Further arguments of `Pace`."""
+        plan = self.plan
+        return {"clock": self.clock, "expected_steps": plan.steps, "events": plan.events, "later": plan.later}
 
     def results(self, tokens: int, optimizer: str) -> dict:
         """Entries of results.json: plan and expectation, also for the `tokens` that the run has seen."""

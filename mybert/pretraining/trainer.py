@@ -3,6 +3,7 @@
 import logging
 from functools import cached_property
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -11,6 +12,8 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from modeling_mybert.operations_mybert import at_least_one
 from modeling_mybert.pretraining_heads_mybert import MyBertForPreTrainingOutput
@@ -20,6 +23,7 @@ from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
 from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
 from mybert.pretraining.loss_spikes import LossSpikes
+from mybert.pretraining.pace import Pace
 from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left, phase_at
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.sharding import shard
@@ -27,6 +31,7 @@ from mybert.pretraining.token_accuracy import TokenAccuracy
 from mybert.training.epochs import innermost_sampler, steps_per_epoch
 from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.muon import MuonAdamW
+from mybert.training.run_progress import ClockProgress
 from mybert.training.trainer import RunTrainer
 
 logger = logging.getLogger(__name__)
@@ -45,6 +50,7 @@ class MyBertTrainer(RunTrainer):
         max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
             sequences.
         muon: train with `MuonAdamW` instead of the optimizer of the arguments.
+        pace: a schedule of length, batch size and masking, or a time budget; None for passes over the corpora.
         comparison: in a distillation, a `mybert.distillation.teacher.Comparison`: the teacher and its losses.
         kwargs: as in `RunTrainer`; `data_collator` is a `PretrainingCollator`.
 
@@ -68,10 +74,11 @@ class MyBertTrainer(RunTrainer):
         phase2_share: float = 0.1,
         max_tokens_per_batch: int | None = None,
         muon: bool = False,
+        pace: Pace | None = None,
         comparison: Any = None,
         **kwargs,
     ):
-        self.comparison = comparison
+        self.pace, self.comparison = pace, comparison
         self._corpora = [corpus for corpus in (train_dataset, phase2_dataset) if corpus is not None]
         self._first_length = len(train_dataset)
         self.phase2_share = phase2_share
@@ -95,6 +102,8 @@ class MyBertTrainer(RunTrainer):
         self._pairs_in_step: Tensor | None = None
         self.token_accuracy: TokenAccuracy | None = None
         self._spikes = LossSpikes()
+        if pace:
+            pace.begin(self, train_dataset, self._lengths[0])
         if comparison:
             comparison.teacher.to(self.args.device)
 
@@ -108,8 +117,37 @@ class MyBertTrainer(RunTrainer):
         in_all = self.args.gradient_accumulation_steps * self.args.world_size
         return self.get_total_train_batch_size(self.args) // in_all
 
+    # The course of the run
+
+    def planned_steps(self) -> int:
+        return self.pace.planned_steps() if self.pace else super().planned_steps()
+
+    def run(self, checkpoint: Path | None) -> bool:
+        if self.pace and checkpoint is not None:
+            self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            self.pace.load(checkpoint)
+        trained = super().run(checkpoint)
+        if self.clock is not None:
+            self.args.max_steps = self.state.global_step  # it was only a bound
+        return trained
+
+    @property
+    def clock(self) -> ClockProgress | None:
+        """The clock of a time budget."""
+        return self.pace and self.pace.clock
+
+    def resumed_message(self, state: TrainerState, steps: int) -> str:
+        if self.clock is None:
+            return super().resumed_message(state, steps)
+        return f"{state.global_step:,} steps are done, {self.clock.share(0):.0%} of the time for training is used"
+
+    def extra_states(self) -> dict[str, dict]:
+        return super().extra_states() | (self.pace.states() if self.pace else {})
+
     @cached_property
     def phases(self) -> list[Phase]:
+        if self.pace:
+            return self.pace.phases
         loader = self.get_train_dataloader()
         *_, steps = self.set_initial_training_values(self.args, loader)
         in_batch = [self.batch_size] * 2
@@ -129,18 +167,17 @@ class MyBertTrainer(RunTrainer):
         return Phase(shape, steps, each_step, sequences, costs)
 
     def current_phase(self) -> Phase:
-        return phase_at(self.phases, self.state.global_step)
-
-    def scheduler_arguments(self, steps: int) -> dict:
-        """`lr_scheduler_kwargs`, where `num_decay_steps` below 1 is a share of all steps, as of `warmup_steps`."""
-        found = dict(self.args.lr_scheduler_kwargs or {})
-        if 0 < found.get("num_decay_steps", 1) < 1:
-            found["num_decay_steps"] = round(found["num_decay_steps"] * steps)
-        return found
+        return self.pace.current_phase() if self.pace else phase_at(self.phases, self.state.global_step)
 
     def create_scheduler(self, num_training_steps: int, optimizer=None) -> torch.optim.lr_scheduler.LRScheduler:
+        """`num_decay_steps` below 1 is a share of all steps, as of `warmup_steps`."""
+        if self.clock is not None:
+            self.lr_scheduler = self.pace.scheduler(self.optimizer if optimizer is None else optimizer)
+            return self.lr_scheduler
         given = self.args.lr_scheduler_kwargs
-        self.args.lr_scheduler_kwargs = self.scheduler_arguments(num_training_steps)
+        if 0 < (given or {}).get("num_decay_steps", 1) < 1:
+            share = {"num_decay_steps": round(given["num_decay_steps"] * num_training_steps)}
+            self.args.lr_scheduler_kwargs = given | share
         try:
             return super().create_scheduler(num_training_steps, optimizer)
         finally:
@@ -156,6 +193,8 @@ class MyBertTrainer(RunTrainer):
         )
 
     def get_train_dataloader(self) -> DataLoader:
+        if self.pace:
+            return self.batched_loader(self.pace.sampler)
         loader = super().get_train_dataloader() if self._max_tokens is None else self._token_budget_loader()
         if len(self._corpora) > 1:
             *_, max_steps = self.set_initial_training_values(self.args, loader)
@@ -192,6 +231,8 @@ class MyBertTrainer(RunTrainer):
 
     def name_examples(self, step: int) -> str:
         """The examples that all processes read in a step, counted from 0. All processes must call it."""
+        if self.pace:
+            return self.pace.name_examples(step)
         loader = self.callback_handler.train_dataloader
         sampler = innermost_sampler(loader)
         now = sampler.epoch
@@ -277,6 +318,8 @@ class MyBertTrainer(RunTrainer):
             logs["seconds_left"] = round(flops_left(self.phases, self.state.global_step) / flops)
             rate = flops / self.args.world_size
             logs["mfu"] = round(rate / self.device_peak(rate), 4)
+        if self.clock is not None:
+            logs["seconds_left"] = round((1 - self.pace.share) * self.clock.training_seconds)
         if self.nonfinite.skipped:
             logs["steps_skipped"] = len(self.nonfinite.skipped)
         return logs
@@ -298,14 +341,14 @@ class MyBertTrainer(RunTrainer):
 
     def time_message(self, seconds: float, steps: int, first: int) -> str:
         phase = self.current_phase()
+        measured = f"measured {counted(steps, 'step')}: {seconds:.3g} s per step, "
+        measured += f"{phase.tokens_per_step / seconds:,.0f} tokens/s"
+        if self.clock is not None:
+            return measured
         rate = phase.flops_per_step / seconds
         which, start = ("in total", first) if self.dry_run else ("left", self.state.global_step)
-        return (
-            f"measured {counted(steps, 'step')}: {seconds:.3g} s per step, "
-            f"{phase.tokens_per_step / seconds:,.0f} tokens/s, "
-            f"{with_unit(rate, 'FLOP/s')}; {duration(flops_left(self.phases, start) / rate)} of training {which}, "
-            "without evaluation"
-        )
+        left = duration(flops_left(self.phases, start) / rate)
+        return f"{measured}, {with_unit(rate, 'FLOP/s')}; {left} of training {which}, without evaluation"
 
     def floating_point_ops(self, inputs: dict) -> int:
         """Nothing; `store_flos` counts useful operations by real tokens."""

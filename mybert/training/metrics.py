@@ -35,6 +35,7 @@ class TrainingMetrics:
 
     def __init__(self, parts: Sequence[str], device: torch.device, gather: Callable[[Tensor], Tensor]):
         self.parts, self.device, self.gather = parts, device, gather
+        self.pauses: dict[str, float] = {}
         self.load_state_dict({})
 
     def load_state_dict(self, state: dict) -> None:
@@ -129,15 +130,16 @@ class TrainingMetrics:
         return self.seconds - self._logged_seconds
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stops the clock while the model is evaluated or saved."""
+    def paused(self, what: str) -> Iterator[None]:
+        """Stops the clock while the model is evaluated or saved; `pauses` has the seconds of the last time."""
         if self.device.type != "cpu":  # the steps that it still computes are training
             torch.accelerator.synchronize(self.device)
         self._paused = time.perf_counter()
         try:
             yield
         finally:
-            self._started += time.perf_counter() - self._paused
+            self.pauses[what] = time.perf_counter() - self._paused
+            self._started += self.pauses[what]
             self._paused = None
 
 

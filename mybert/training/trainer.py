@@ -304,7 +304,7 @@ class RunTrainer(Trainer):
         return super()._get_output_dir(trial) if self.stage is None else str(self.stage)
 
     def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
-        with self.metrics.paused():
+        with self.metrics.paused("save"):
             self.nonfinite.settle()  # raises before a checkpoint of a diverged step is written
             save_sealed(self, lambda: super(RunTrainer, self)._save_checkpoint(model, trial))
 
@@ -327,7 +327,7 @@ class RunTrainer(Trainer):
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         if self.is_in_train:
             self.store_flos()  # the evaluation is logged with all tokens so far, also between two logs of training
-        with self.metrics.paused():
+        with self.metrics.paused("evaluate"):
             metrics = super().evaluate(*args, **kwargs)
             if not self._has_best_model:
                 self.after_evaluation()

@@ -92,7 +92,7 @@ def test_the_clock_stands_still_during_an_evaluation(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     metrics = TrainingMetrics(["loss"], torch.device("cpu"), lambda x: x)
     now[0] += 5
-    with metrics.paused():
+    with metrics.paused("save"):
         now[0] += 30
         assert metrics.seconds == 5
     now[0] += 1

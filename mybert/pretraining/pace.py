@@ -1,27 +1,27 @@
-"""The Trainer of runs with a schedule of length, batch size and masking, and of runs with a time budget."""
+"""A schedule of length, batch size and masking, and the time budget of a run, by the share that is done."""
 
 import json
 import math
-import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import datasets
 import numpy as np
 import torch
 from accelerate.utils import broadcast
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainerState, get_scheduler
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import TrainerCallback, get_scheduler
 from transformers.trainer_utils import SaveStrategy
 
-from mybert.common.quantities import counted
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.phases import Phase
 from mybert.pretraining.schedule import Schedule
-from mybert.pretraining.trainer import MyBertTrainer
 from mybert.training.run_progress import ClockProgress, StepProgress
+
+if TYPE_CHECKING:
+    from mybert.pretraining.trainer import MyBertTrainer
 
 SCHEDULE = "schedule.json"
 """File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
@@ -33,8 +33,8 @@ _MEASURED = 20
 """Steps between two measures of steps at most, when the clock determines which steps are logged."""
 
 
-class ScheduledTrainer(MyBertTrainer):
-    """A `MyBertTrainer` whose batches follow a schedule.
+class Pace:
+    """How a run goes by the share that is done: its batches follow a schedule, and a clock may end it.
 
     Args:
         schedule: length, tokens and masking share by the share of the run.
@@ -47,23 +47,24 @@ class ScheduledTrainer(MyBertTrainer):
 
     def __init__(
         self,
-        *args,
         schedule: Schedule,
         clock: ClockProgress | None = None,
         expected_steps: int | None = None,
         events: Mapping[str, float] | None = None,
         later: Mapping[str, float] | None = None,
-        **kwargs,
     ):
         self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
         self.events, self._later = events or {}, dict(later or {})
-        super().__init__(*args, **kwargs)
-        if clock is None and self.args.max_steps <= 0:
+
+    def begin(self, trainer: "MyBertTrainer", corpus: datasets.Dataset, lengths: np.ndarray) -> None:
+        """Called once by the trainer; `lengths` (N,) are the tokens of the examples of the corpus."""
+        self.trainer, self.args, self.lengths = trainer, trainer.args, lengths
+        if self.clock is None and self.args.max_steps <= 0:
             self.args.max_steps = self._steps_of_epochs()  # the sampler has one epoch with all steps
-        self.train_dataset = ScheduledDataset(self._corpora[0], self.data_collator.masker.seed)
-        self.add_callback(_EndOfStep(self))
+        trainer.train_dataset = ScheduledDataset(corpus, trainer.data_collator.masker.seed)
+        trainer.add_callback(_EndOfStep(self))
         if "log" in self.events:  # the clock decides which steps are logged
-            self.measures.every = min(max(int((expected_steps or 1) / self.events["log"]), 1), _MEASURED)
+            trainer.measures.every = min(max(int((self._expected_steps or 1) / self.events["log"]), 1), _MEASURED)
         self._keep_reserve()
 
     # The share of the run
@@ -74,13 +75,13 @@ class ScheduledTrainer(MyBertTrainer):
 
     @property
     def share(self) -> float:
-        return self.progress.share(self.state.global_step)
+        return self.progress.share(self.trainer.state.global_step)
 
     def planned_steps(self) -> int:
         """The number of steps of the run; with a time budget, the current estimate."""
         if self.clock is None:
             return self.args.max_steps
-        share, step = self.clock.share(0), self.state.global_step
+        share, step = self.clock.share(0), self.trainer.state.global_step
         if share >= 1 and step:
             return step
         # at least one step more than the next one, at which transformers would stop
@@ -89,98 +90,62 @@ class ScheduledTrainer(MyBertTrainer):
     def _steps_of_epochs(self) -> int:
         """Steps that read as many tokens as `num_train_epochs` passes over whole examples."""
         per_step = np.mean(self.schedule.tokens) * self.args.gradient_accumulation_steps * self.args.world_size
-        return math.ceil(self.args.num_train_epochs * self._lengths[0].sum() / per_step)
+        return math.ceil(self.args.num_train_epochs * self.lengths.sum() / per_step)
 
-    def run(self, checkpoint: Path | None) -> bool:
-        if checkpoint is not None:
-            self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            saved = json.loads((checkpoint / SCHEDULE).read_text(encoding="utf-8"))
-            self.progress.load_state_dict(saved["progress"])
-            self._sampler.load_state_dict(saved["sampler"], self.state.global_step)
-        trained = super().run(checkpoint)
-        if self.clock is not None:
-            self.args.max_steps = self.state.global_step  # it was only a bound
-        return trained
+    def load(self, checkpoint: Path) -> None:
+        saved = json.loads((checkpoint / SCHEDULE).read_text(encoding="utf-8"))
+        self.progress.load_state_dict(saved["progress"])
+        self.sampler.load_state_dict(saved["sampler"], self.trainer.state.global_step)
 
-    def resumed_message(self, state: TrainerState, steps: int) -> str:
-        if self.clock is None:
-            return super().resumed_message(state, steps)
-        return f"{state.global_step:,} steps are done, {self.clock.share(0):.0%} of the time for training is used"
+    def states(self) -> dict[str, dict]:
+        """The file of a checkpoint; all processes must call it."""
+        step = self.trainer.state.global_step
+        return {SCHEDULE: {"progress": self.progress.state_dict(), "sampler": self.sampler.state_dict(step)}}
 
     def read_clock(self) -> None:
         """Reads the clock of process 0."""
-        self.clock.update()
         self._keep_reserve()
+        self.clock.update()
         if self.args.world_size > 1:
             share = torch.tensor([self.clock.share(0)], dtype=torch.float64, device=self.args.device)
             self.clock.done = broadcast(share).item()
 
-    def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        start = time.perf_counter()
-        metrics = super().evaluate(*args, **kwargs)
-        self._keep_reserve(evaluate=time.perf_counter() - start)
-        return metrics
-
-    def _save_checkpoint(self, model, trial=None) -> None:
-        start = time.perf_counter()
-        super()._save_checkpoint(model, trial)
-        self._keep_reserve(save=time.perf_counter() - start)
-
-    def _keep_reserve(self, **measured: float) -> None:
+    def _keep_reserve(self) -> None:
         """Reserves the time that evaluation and saving took last, and that of the rest, for the end."""
-        self._later |= measured
         if self.clock is not None:
-            later = self._later
+            later = self._later | self.trainer.metrics.pauses
             rest = later.get("rest", 0.0) * self.clock.slowness
             self.clock.reserve = _MARGIN * (later.get("evaluate", 0.0) + later.get("save", 0.0) + rest)
-
-    def extra_states(self) -> dict[str, dict]:
-        step = self.state.global_step
-        saved = {"progress": self.progress.state_dict(), "sampler": self._sampler.state_dict(step)}
-        return super().extra_states() | {SCHEDULE: saved}
 
     # Examples and learning rate
 
     @cached_property
-    def _sampler(self) -> ScheduledSampler:
+    def sampler(self) -> ScheduledSampler:
         per_step = self.args.gradient_accumulation_steps * self.args.world_size
         batches = self.args.max_steps * per_step
-        return ScheduledSampler(self.schedule, self.progress, self._lengths[0], self.order_seed, batches, per_step)
+        return ScheduledSampler(self.schedule, self.progress, self.lengths, self.trainer.order_seed, batches, per_step)
 
-    def get_train_dataloader(self) -> DataLoader:
-        return self.batched_loader(self._sampler)
-
-    def create_scheduler(self, num_training_steps: int, optimizer=None) -> LambdaLR:
-        """transformers' schedule; with a clock, as a function of the share of the time."""
-        if self.clock is None:
-            return super().create_scheduler(num_training_steps, optimizer)
-        optimizer = self.optimizer if optimizer is None else optimizer
-        steps = _VIRTUAL_STEPS
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
+        """transformers' schedule as a function of the share of the time."""
+        steps, given = _VIRTUAL_STEPS, self.args.lr_scheduler_kwargs or {}
+        counts = [name for name in ("num_decay_steps", "num_stable_steps") if given.get(name)]
+        own = {name: round(self._share_of_run(given[name]) * steps) for name in counts}
         known = get_scheduler(
             self.args.lr_scheduler_type,
             # the rates of the real one must not be changed twice
             optimizer=torch.optim.SGD([torch.zeros(1)], self.args.learning_rate),
             num_warmup_steps=max(round(self._share_of_run(self.args.warmup_steps) * steps), 1),
             num_training_steps=steps,
-            scheduler_specific_kwargs=self.scheduler_arguments(steps),
+            scheduler_specific_kwargs=given | own,
         )
-        self.lr_scheduler = LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.clock.share(step) * steps))
-        return self.lr_scheduler
-
-    def scheduler_arguments(self, steps: int) -> dict:
-        found = super().scheduler_arguments(steps)
-        given = self.args.lr_scheduler_kwargs or {}
-        for name in ("num_decay_steps", "num_stable_steps") if self.clock is not None else ():
-            if given.get(name):
-                found[name] = round(self._share_of_run(given[name]) * steps)
-        return found
+        return LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.clock.share(step) * steps))
 
     def _share_of_run(self, steps: float) -> float:
         """The share of a run with a time budget: `steps` itself if below 1, otherwise of the expected steps."""
         return steps if steps < 1 else min(steps / max(self._expected_steps or 1, 1), 1)
 
     def name_examples(self, step: int) -> str:
-        keys = sorted(key for draw in self._sampler.drawn(step) for key in self._sampler.keys(draw))
+        keys = sorted(key for draw in self.sampler.drawn(step) for key in self.sampler.keys(draw))
         numbers = ", ".join(str(index) for _, index in keys)
         return f"examples {numbers} in pass {keys[0][0] + 1} over the corpus" if keys else "examples no longer known"
 
@@ -191,10 +156,10 @@ class ScheduledTrainer(MyBertTrainer):
         """One phase for each length of the schedule."""
         steps, phases, start, before = self.planned_steps(), [], 0, 0.0
         for length, end in self.schedule.lengths:
-            lengths = np.minimum(self._lengths[0], length)
+            lengths = np.minimum(self.lengths, length)
             middle, stop = (before + end) / 2, round(end * steps)
             sequences = max(1, round(self.schedule.tokens_per_batch(middle) / lengths.mean()))
-            phases.append(self.phase(lengths, stop - start, sequences, self.schedule.mlm_probability(middle)))
+            phases.append(self.trainer.phase(lengths, stop - start, sequences, self.schedule.mlm_probability(middle)))
             start, before = stop, end
         return phases
 
@@ -202,54 +167,42 @@ class ScheduledTrainer(MyBertTrainer):
         ends = [end for _, end in self.schedule.lengths]
         return self.phases[next((i for i, end in enumerate(ends) if self.share < end), -1)]
 
-    def training_logs(self) -> dict[str, float]:
-        logs = super().training_logs()
-        if self.clock is not None:
-            logs["seconds_left"] = round((1 - self.share) * self.clock.training_seconds)
-        return logs
-
-    def time_message(self, seconds: float, steps: int, first: int) -> str:
-        if self.clock is None:
-            return super().time_message(seconds, steps, first)
-        rate = self.current_phase().tokens_per_step / seconds
-        return f"measured {counted(steps, 'step')}: {seconds:.3g} s per step, {rate:,.0f} tokens/s"
-
 
 class _EndOfStep(TrainerCallback):
     """Counts epochs by the examples read; with a clock, reads it and logs, evaluates, saves and stops by it."""
 
-    def __init__(self, trainer: ScheduledTrainer):
-        self.trainer = trainer
+    def __init__(self, pace: Pace):
+        self.pace = pace
         self._marks: dict[str, int] = {}
 
     def on_train_begin(self, args, state, control, **kwargs):
-        clock = self.trainer.clock
+        clock = self.pace.clock
         if clock is not None:
             clock.start()
             self._read(state)
-            for name, parts in self.trainer.events.items():
-                self._marks[name] = math.floor(self.trainer.share * parts)
+            for name, parts in self.pace.events.items():
+                self._marks[name] = math.floor(self.pace.share * parts)
 
     def on_step_end(self, args, state, control, **kwargs):
-        sampler = self.trainer._sampler
+        sampler = self.pace.sampler
         state.epoch = sampler.position(state.global_step) / len(sampler.lengths)
         sampler.forget(state.global_step - 2 * max(int(state.logging_steps), 50))
-        if self.trainer.clock is not None:
+        if self.pace.clock is not None:
             self._read(state)
             self._act(args, state, control)
 
     def _read(self, state) -> None:
-        self.trainer.read_clock()
-        state.max_steps = self.trainer.planned_steps()
+        self.pace.read_clock()
+        state.max_steps = self.pace.planned_steps()
 
     def _act(self, args, state, control) -> None:
-        share, ends = self.trainer.share, self.trainer.share >= 1
-        for name, parts in self.trainer.events.items():
+        share, ends = self.pace.share, self.pace.share >= 1
+        for name, parts in self.pace.events.items():
             now = math.floor(share * parts)
             if now > self._marks.get(name, 0):
                 self._marks[name] = now
                 setattr(control, f"should_{name}", True)
         if ends:
             control.should_training_stop = control.should_log = True
-            control.should_save |= "save" in self.trainer.events or args.save_strategy != SaveStrategy.NO
+            control.should_save |= "save" in self.pace.events or args.save_strategy != SaveStrategy.NO
             control.should_evaluate = False  # the finished model is evaluated
