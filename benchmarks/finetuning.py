@@ -37,10 +37,11 @@ from mybert.common.memory_allocator import keep_freed_memory
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.objective import Finetuning
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.trainer import FinetuningTrainer
+from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 
 
@@ -209,10 +210,8 @@ def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: 
         dataloader_pin_memory=False,
         disable_tqdm=True,
     )
-    model_class, trainer_class = (
-        (bert_class(task), Trainer) if side == "transformers" else (task.head, FinetuningTrainer)
-    )
-    ours = {} if side == "transformers" else {"occurring_rows": True}  # the default of `mybert finetune`
+    model_class, trainer_class = (bert_class(task), Trainer) if side == "transformers" else (task.head, RunTrainer)
+    ours = {} if side == "transformers" else {"objective": Finetuning(occurring_rows=True)}  # as `mybert finetune`
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if check else {}
     with quiet_loading():
         model = model_class.from_pretrained(folder, **dropout)

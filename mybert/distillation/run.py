@@ -11,7 +11,7 @@ from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.initialization.initial_model import build_model
-from mybert.pretraining.run import Objective, pretrain
+from mybert.pretraining.run import Variant, pretrain
 from tokenization import MyBertTokenizer
 
 STAGE = "distill"
@@ -37,7 +37,7 @@ def distill(settings: DistillSettings, arguments: PretrainingArguments | None = 
         raise UserError("--fsdp: distillation reads weights of the student that would be sharded; leave it out")
     if arguments.ddp_find_unused_parameters is None:  # heads without a loss
         arguments.ddp_find_unused_parameters = True
-    return pretrain(settings, arguments, Objective(STAGE, build_pair, ("teacher",)))
+    return pretrain(settings, arguments, Variant(STAGE, build_pair, ("teacher",)))
 
 
 def build_pair(

@@ -12,8 +12,8 @@ from mybert.common.quantities import duration, with_unit
 from mybert.common.tables import print_table
 from mybert.finetuning.recipes import Run
 from mybert.finetuning.tasks.base import rows_cut
-from mybert.finetuning.trainer import FinetuningTrainer
 from mybert.finetuning.training import Job, build_trainer
+from mybert.training.trainer import RunTrainer
 
 
 def dry_run(job: Job, planned: Sequence[Run]) -> None:
@@ -29,7 +29,7 @@ def dry_run(job: Job, planned: Sequence[Run]) -> None:
         _print_measurement(planned, trainer)
 
 
-def _print_plan(job: Job, planned: Sequence[Run], trainer: FinetuningTrainer) -> None:
+def _print_plan(job: Job, planned: Sequence[Run], trainer: RunTrainer) -> None:
     features, recipe = job.data.train_features, planned[0].recipe
     rows = [
         ("parameters", trainer.count_parameters()),
@@ -46,7 +46,7 @@ def _print_plan(job: Job, planned: Sequence[Run], trainer: FinetuningTrainer) ->
     print_table("Plan", rows)
 
 
-def _print_measurement(planned: Sequence[Run], trainer: FinetuningTrainer) -> None:
+def _print_measurement(planned: Sequence[Run], trainer: RunTrainer) -> None:
     """Prints speed, memory, and the time of all runs; those of other recipes read the rows in proportion to epochs."""
     on_gpu = trainer.args.device.type == "cuda"
     memory = torch.cuda.max_memory_allocated() if on_gpu else psutil.Process().memory_info().rss

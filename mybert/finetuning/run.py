@@ -26,12 +26,12 @@ from mybert.finetuning.settings import EPOCHS, FinetuneSettings, default_epochs,
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
-from mybert.finetuning.trainer import FinetuningTrainer
 from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, build_trainer, is_finished, train_run
 from mybert.training.arguments import advise_half, prepare_launch
 from mybert.training.fingerprint import RunFingerprint
 from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
+from mybert.training.trainer import RunTrainer
 
 STAGE = "finetune"
 _INPUTS = ("model", "validation", "test", "teacher", "unlabelled")
@@ -155,7 +155,7 @@ def _choose_epochs(settings: FinetuneSettings, arguments: FinetuningArguments, f
         print(f"using --num-train-epochs {epochs:g}, the default for so few rows")
 
 
-def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Run, FinetuningTrainer]) -> Outcome:
+def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Run, RunTrainer]) -> Outcome:
     """Trains the runs in turn; `trainers` has those that are built, and is emptied."""
     outcome = Outcome()
     results, scores, diverged = outcome.results, outcome.scores, outcome.diverged

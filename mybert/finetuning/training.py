@@ -16,17 +16,18 @@ from mybert.common.manifest import RESULTS, json_line, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData
+from mybert.finetuning.objective import Finetuning, WeightedLoss, metrics_function
 from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import new_model
 from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss, metrics_function
 from mybert.training.arguments import explain_unusable
 from mybert.training.history import History
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal
+from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 
 RUNS = "runs"  # subfolder of the output with a folder per run
@@ -80,7 +81,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def train_run(
-    job: Job, run: Run, folder: Path, trainer: FinetuningTrainer | None = None
+    job: Job, run: Run, folder: Path, trainer: RunTrainer | None = None
 ) -> tuple[dict, PreTrainedModel | None]:
     """Trains in `folder`, from its last undamaged checkpoint if there is one, or reads the results of a finished run.
 
@@ -111,7 +112,7 @@ def train_run(
                 raise
             results = {**run.recipe._asdict(), "seed": run.seed, "diverged": str(error)}
         else:
-            metrics = trainer.final_metrics() if job.data.validation_features is not None else {}
+            metrics = trainer.objective.final_metrics() if job.data.validation_features is not None else {}
             if metrics and processes.is_main_process:
                 (folder / ERRORS).write_text(json_line(trainer.compute_metrics.errors), encoding="utf-8", newline="\n")
             trainer.save_model(str(folder / MODEL))
@@ -143,7 +144,7 @@ def _train_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     return model
 
 
-def build_trainer(job: Job, run: Run, dry_run: bool = False) -> FinetuningTrainer:
+def build_trainer(job: Job, run: Run, dry_run: bool = False) -> RunTrainer:
     """The trainer of a run, with everything that it needs: unusable arguments fail here, and nothing is written."""
     with explain_unusable(), tempfile.TemporaryDirectory() as folder:  # transformers creates it
         trainer = _trainer(job, run.arguments(job.arguments, folder), dry_run)
@@ -151,7 +152,7 @@ def build_trainer(job: Job, run: Run, dry_run: bool = False) -> FinetuningTraine
     return trainer
 
 
-def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> FinetuningTrainer:
+def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrainer:
     settings, task, data = job.settings, job.task, job.data
     arguments.restore_callback_states_from_checkpoint = True  # the remaining patience
     set_seed(arguments.seed)
@@ -161,7 +162,8 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> Finetun
     soft_labels = SoftLabels.of(task, settings) if settings.teacher else None
     collate = task.collator(job.tokenizer)
     validation = data.splits.get("validation")
-    return FinetuningTrainer(
+    return RunTrainer(
+        objective=Finetuning(soft_labels, settings.freeze == "encoder", occurring_rows=True),
         model=model,
         args=arguments,
         data_collator=soft_labels.collator(collate) if soft_labels else collate,
@@ -173,9 +175,6 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> Finetun
         callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
         stop=job.stop,
         dry_run=dry_run,
-        freeze_encoder=settings.freeze == "encoder",
-        occurring_rows=True,
-        soft_labels=soft_labels,
     )
 
 
@@ -190,7 +189,7 @@ def find_checkpoint(folder: Path) -> Path | None:
     return checkpoint
 
 
-def _results(run: Run, trainer: FinetuningTrainer, metrics: dict) -> dict:
+def _results(run: Run, trainer: RunTrainer, metrics: dict) -> dict:
     state = trainer.state
     measures = ("_time", "_runtime", "_per_second", "epoch", "num_input_tokens_seen", "training_seconds")
     return {

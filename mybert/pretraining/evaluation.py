@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import EvalPrediction
 
-from mybert.pretraining.data.batching import EVALUATION, ExampleDataset
+from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.data.masking import IGNORED, Masker
 
 
@@ -69,13 +69,13 @@ def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
     return metrics
 
 
-def constant_baselines(dataset: ExampleDataset, masker: Masker, batch_size: int = 1024) -> dict[str, float]:
+def constant_baselines(dataset: HeldOutDataset, masker: Masker, batch_size: int = 1024) -> dict[str, float]:
     """Accuracy of the most frequent token and, with pairs, of the more frequent class in an evaluation."""
     tokens = np.zeros(len(masker.maskable), dtype=np.int64)
     pairs = np.zeros(2, dtype=np.int64)
-    for start in range(0, len(dataset), batch_size):
-        keys = [(EVALUATION, index) for index in range(start, min(start + batch_size, len(dataset)))]
-        examples = dataset.__getitems__(keys)
+    number = len(dataset.corpus)
+    for start in range(0, number, batch_size):
+        examples = dataset.__getitems__(range(start, min(start + batch_size, number)))
         _, labels = masker(
             examples.input_ids, examples.lengths, examples.epochs, examples.indices, examples.mlm_probability
         )

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import datasets
 import numpy as np
 import torch
 from accelerate.utils import broadcast
@@ -21,7 +20,7 @@ from mybert.pretraining.schedule import Schedule
 from mybert.training.run_progress import ClockProgress, StepProgress
 
 if TYPE_CHECKING:
-    from mybert.pretraining.trainer import MyBertTrainer
+    from mybert.pretraining.objective import Pretraining
 
 SCHEDULE = "schedule.json"
 """File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
@@ -56,12 +55,13 @@ class Pace:
         self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
         self.events, self._later = events or {}, dict(later or {})
 
-    def begin(self, trainer: "MyBertTrainer", corpus: datasets.Dataset, lengths: np.ndarray) -> None:
-        """Called once by the trainer; `lengths` (N,) are the tokens of the examples of the corpus."""
-        self.trainer, self.args, self.lengths = trainer, trainer.args, lengths
+    def begin(self, objective: "Pretraining") -> None:
+        """Called once, when the trainer has been built."""
+        self.objective, trainer = objective, objective.trainer
+        self.trainer, self.args, self.lengths = trainer, trainer.args, objective.lengths[0]
         if self.clock is None and self.args.max_steps <= 0:
             self.args.max_steps = self._steps_of_epochs()  # the sampler has one epoch with all steps
-        trainer.train_dataset = ScheduledDataset(corpus, trainer.data_collator.masker.seed)
+        trainer.train_dataset = ScheduledDataset(objective.examples.corpus, trainer.data_collator.masker.seed)
         trainer.add_callback(_EndOfStep(self))
         if "log" in self.events:  # the clock decides which steps are logged
             trainer.measures.every = min(max(int((self._expected_steps or 1) / self.events["log"]), 1), _MEASURED)
@@ -159,7 +159,8 @@ class Pace:
             lengths = np.minimum(self.lengths, length)
             middle, stop = (before + end) / 2, round(end * steps)
             sequences = max(1, round(self.schedule.tokens_per_batch(middle) / lengths.mean()))
-            phases.append(self.trainer.phase(lengths, stop - start, sequences, self.schedule.mlm_probability(middle)))
+            masked = self.schedule.mlm_probability(middle)
+            phases.append(self.objective.phase(lengths, stop - start, sequences, masked))
             start, before = stop, end
         return phases
 

@@ -8,10 +8,10 @@ from mybert.common.tables import print_table
 from mybert.pretraining.evaluation import constant_baselines
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.token_accuracy import accuracy_by_group, nearest_neighbours
-from mybert.pretraining.trainer import MyBertTrainer
 from mybert.reports.forecast import COLUMNS, compare
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.metrics import idle_share_of_run
+from mybert.training.trainer import RunTrainer
 
 _DRAWS = {"mlm_accuracy": "mlm_tokens", "nsp_accuracy": "nsp_pairs"}
 """Metrics that are shares, and the metric with the number of draws."""
@@ -20,25 +20,25 @@ _TEACHER_METRICS = ("teacher_mlm_loss", "teacher_mlm_accuracy")
 """Of a distillation."""
 
 
-def final_metrics(trainer: MyBertTrainer) -> dict[str, float]:
+def final_metrics(trainer: RunTrainer) -> dict[str, float]:
     """The evaluation metrics of the finished model, from the log if possible; empty without held-out documents."""
     if trainer.eval_dataset is None:
         return {}
     logged = [log for log in trainer.state.log_history if "eval_loss" in log]
     fresh = logged and logged[-1]["step"] == trainer.state.global_step and not trainer.args.load_best_model_at_end
     metrics = logged[-1] if fresh else trainer.evaluate()
-    names = dict.fromkeys((*_METRICS, *trainer.loss_parts, *_TEACHER_METRICS))
+    names = dict.fromkeys((*_METRICS, *trainer.objective.loss_parts, *_TEACHER_METRICS))
     return {name: metrics[f"eval_{name}"] for name in names if f"eval_{name}" in metrics}
 
 
-def tokens_of_evaluation(trainer: MyBertTrainer) -> dict:
+def tokens_of_evaluation(trainer: RunTrainer) -> dict:
     """Accuracy by frequency and kind of token in the last evaluation, and neighbours of frequent words.
 
     All processes must call it. Empty without held-out documents.
     """
     if trainer.eval_dataset is None:
         return {}
-    counts = trainer.token_counts().cpu().numpy()
+    counts = trainer.objective.token_counts().cpu().numpy()
     found = accuracy_by_group(counts, trainer.processing_class)
     if not trainer.is_fsdp_enabled:  # otherwise a process has a part of the embeddings
         embeddings = trainer.model.get_input_embeddings().weight
@@ -46,9 +46,7 @@ def tokens_of_evaluation(trainer: MyBertTrainer) -> dict:
     return found
 
 
-def write_report(
-    trainer: MyBertTrainer, settings: PretrainSettings, metrics: dict, more: dict, seconds: float
-) -> dict:
+def write_report(trainer: RunTrainer, settings: PretrainSettings, metrics: dict, more: dict, seconds: float) -> dict:
     """Writes results.json and the curves into the output folder.
 
     Args:
@@ -76,7 +74,7 @@ def write_report(
         "idle_share": idle_share_of_run(trainer.state.log_history),
         "settings": settings.of_training(),
         "training_arguments": trainer.args.to_dict(),
-        "corpus_tokens": trainer.corpus_tokens,
+        "corpus_tokens": trainer.objective.corpus_tokens,
         "versions": versions(),
         **more,
     }

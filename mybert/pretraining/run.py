@@ -24,12 +24,12 @@ from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.initialization.from_text import initialize_from_text
 from mybert.pretraining.initialization.initial_model import build_model, trained_length
 from mybert.pretraining.launch_checks import STAGE, check_arguments
+from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings, TextOptions
 from mybert.pretraining.time_budget import Budget
-from mybert.pretraining.trainer import MyBertTrainer
 from mybert.reports.write import add_report
 from mybert.training.arguments import advise_half, explain_unusable
 from mybert.training.fingerprint import RunFingerprint
@@ -37,6 +37,7 @@ from mybert.training.run_folder import RunFolder
 from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
+from mybert.training.trainer import RunTrainer
 
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
 _FREE = (
@@ -49,8 +50,8 @@ _FREE = (
 
 
 @dataclass(frozen=True)
-class Objective:
-    """The parts that differ between pretraining, adaptation and distillation.
+class Variant:
+    """What differs between pretraining, adaptation and distillation.
 
     Attributes:
         build_pair: a function (settings, tokenizer, longest) that returns the model before the first step and its
@@ -71,7 +72,7 @@ class Objective:
 def pretrain(
     settings: PretrainSettings,
     arguments: TrainingArguments | None = None,
-    objective: Objective | None = None,
+    variant: Variant | None = None,
     started: float | None = None,
 ) -> Path:
     """Trains a MyBERT on masked tokens and, if the corpus has pairs, on next sentences.
@@ -79,7 +80,7 @@ def pretrain(
     Args:
         settings: model, corpus and output.
         arguments: how to train (default: `PretrainingArguments`); `settings.output` replaces their `output_dir`.
-        objective: of another training on a corpus, such as distillation or adaptation.
+        variant: another training on a corpus, such as distillation or adaptation.
         started: `time.monotonic()` at the start of a time budget (default: now).
 
     Returns:
@@ -92,14 +93,14 @@ def pretrain(
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
     arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
-    objective = objective or Objective()
-    check_arguments(settings, arguments, objective.stage)
+    variant = variant or Variant()
+    check_arguments(settings, arguments, variant.stage)
     folder = checkpoint = None
     damaged: dict[Path, str] = {}
     if not settings.dry_run:
-        inputs = [getattr(settings, name) for name in ("corpus", "phase2_corpus", "init_from", *objective.inputs)]
+        inputs = [getattr(settings, name) for name in ("corpus", "phase2_corpus", "init_from", *variant.inputs)]
         folder = RunFolder(
-            settings.output, objective.stage, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs
+            settings.output, variant.stage, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs
         )
         folder.keep_precision(arguments)
         checkpoint, damaged = _find_checkpoint(folder, arguments.process_index)
@@ -113,11 +114,11 @@ def pretrain(
         settings = budget.plan.apply(settings, arguments)
         if settings.dry_run:
             return Path(settings.output)
-    fingerprint = _fingerprint(settings, arguments, corpora, objective.inputs)
+    fingerprint = _fingerprint(settings, arguments, corpora, variant.inputs)
     if folder:
         folder.check_same(fingerprint)
-    model, comparison, finish = _start_model(settings, arguments, corpora, objective, is_new=checkpoint is None)
-    stop = StopOnSignal(objective.command or objective.stage)
+    model, comparison, finish = _start_model(settings, arguments, corpora, variant, is_new=checkpoint is None)
+    stop = StopOnSignal(variant.command or variant.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             arguments.output_dir = temporary
@@ -138,19 +139,19 @@ def pretrain(
 
 
 def _start_model(
-    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], objective: Objective, is_new: bool
+    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], variant: Variant, is_new: bool
 ) -> tuple[MyBertForPreTraining, Any, Callable[[], object] | None]:
-    """The model before the first step, its teacher, and the function to call after training (`Objective.adjust`)."""
+    """The model before the first step, its teacher, and the function to call after training (`Variant.adjust`)."""
     set_seed(arguments.seed)
     longest = max(corpus.shape.longest for corpus in corpora)
     comparison = None
-    if objective.build_pair is None:
+    if variant.build_pair is None:
         model = build_model(settings, corpora[0].tokenizer, longest)
     else:
-        model, comparison = objective.build_pair(settings, corpora[0].tokenizer, longest)
+        model, comparison = variant.build_pair(settings, corpora[0].tokenizer, longest)
     if settings.initial_weights == "text" and is_new:
         initialize_from_text(model, corpora[0], arguments.seed)
-    finish = objective.adjust(model) if objective.adjust else None
+    finish = variant.adjust(model) if variant.adjust else None
     corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
     if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
         arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
@@ -188,8 +189,8 @@ def _build_trainer(
     stop: StopOnSignal,
     comparison: Any,
     budget: Budget | None,
-) -> MyBertTrainer:
-    first, second = corpora[0], corpora[1] if len(corpora) > 1 else None
+) -> RunTrainer:
+    first = corpora[0]
     if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
         if arguments.process_index == 0:
             print(f"{first.folder} has no held-out documents: the run is not evaluated")
@@ -199,20 +200,21 @@ def _build_trainer(
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * first.shape.mean_length
         pace = Pace(settings.schedule(first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
+    objective = Pretraining(
+        *(corpus.train for corpus in corpora),
+        phase2_share=settings.phase2_share,
+        max_tokens_per_batch=None if pace else settings.max_tokens_per_batch,
+        muon=settings.optimizer == "muon",
+        pace=pace,
+        comparison=comparison,
+        peak_flops=settings.peak_flops,
+    )
     with explain_unusable():
-        trainer = MyBertTrainer(
+        trainer = objective.trainer_of(
+            arguments,
+            budget.held_out(first.validation) if budget else first.validation,
             model=model,
-            args=arguments,
             data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
-            train_dataset=first.train,
-            eval_dataset=budget.held_out(first.validation) if budget else first.validation,
-            phase2_dataset=second and second.train,
-            phase2_share=settings.phase2_share,
-            muon=settings.optimizer == "muon",
-            pace=pace,
-            comparison=comparison,
-            max_tokens_per_batch=None if pace else settings.max_tokens_per_batch,
-            peak_flops=settings.peak_flops,
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=first.tokenizer,
             stop=stop,
@@ -223,15 +225,15 @@ def _build_trainer(
     return trainer
 
 
-def _train(trainer: MyBertTrainer, settings: PretrainSettings, stop: StopOnSignal, checkpoint: Path | None) -> None:
+def _train(trainer: RunTrainer, settings: PretrainSettings, stop: StopOnSignal, checkpoint: Path | None) -> None:
     """Prints the plan and trains; see `RunTrainer.run`."""
-    arguments, config = trainer.args, trainer.model.config
+    arguments, objective, config = trainer.args, trainer.objective, trainer.model.config
     advise_half(arguments, config.hidden_size)
-    if trainer.is_world_process_zero() and trainer.comparison:
-        print(trainer.comparison.description(trainer.model))
+    if trainer.is_world_process_zero() and objective.comparison:
+        print(objective.comparison.description(trainer.model))
     if trainer.is_world_process_zero() and settings.time_budget is None:  # a budget has printed its plan
         print_phases(
-            trainer.phases,
+            objective.phases,
             devices=arguments.world_size,
             sharded=bool(arguments.fsdp),
             checkpointing=arguments.gradient_checkpointing,
@@ -240,12 +242,14 @@ def _train(trainer: MyBertTrainer, settings: PretrainSettings, stop: StopOnSigna
         )
     with on_signals(stop.ask):
         trained = trainer.run(checkpoint)
+    if settings.time_budget is not None:
+        arguments.max_steps = trainer.state.global_step  # it was only a bound
     if not trained and trainer.is_world_process_zero():
         print(f"the run in {settings.output} is finished: no step is left to train")
 
 
 def _finish(
-    trainer: MyBertTrainer,
+    trainer: RunTrainer,
     settings: PretrainSettings,
     folder: RunFolder,
     fingerprint: RunFingerprint,

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from mybert.common.manifest import SAMPLES, json_line, replace_text
-from mybert.pretraining.data.batching import EVALUATION, ExampleDataset
+from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.token_accuracy import has_only_letters, is_word
 
 _WORDS, _PAIRS, _READ = 8, 6, 256
@@ -21,10 +21,11 @@ _SHOWN = 160  # characters of a segment
 class Samples:
     """Predicts masked words and next sentences of some held-out examples, chosen at even distances."""
 
-    def __init__(self, examples: ExampleDataset, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, examples: HeldOutDataset, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer = tokenizer
-        places = np.unique(np.linspace(0, len(examples) - 1, min(_READ, len(examples))).round().astype(int))
-        self._examples = examples.__getitems__([(EVALUATION, int(place)) for place in places])
+        number = len(examples.corpus)
+        places = np.unique(np.linspace(0, number - 1, min(_READ, number)).round().astype(int))
+        self._examples = examples.__getitems__(places.tolist())
         self._rows = np.split(self._examples.input_ids, np.cumsum(self._examples.lengths)[:-1])
         self._words = self._choose_words()
         self._pairs = self._choose_pairs()

@@ -98,7 +98,8 @@ class Retrieval:
         data = trainers.retrieval_data(pairs, self.negatives)
         batch_size = arguments["args"].per_device_train_batch_size
         loss = trainers.retrieval_loss(self.model, data, batch_size, settings.dimensions)
-        return trainers.RetrievalTrainer(model=self.model, train_dataset=data, loss=loss, **arguments)
+        own = trainers.MeanOverRows()
+        return trainers.RetrievalTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
     def mix_with_start(self, settings: FinetuneSettings) -> float:
         """Averages the weights with those of the start; returns the share of the start."""
@@ -159,7 +160,8 @@ class Reranking:
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         data = trainers.reranking_data(pairs)
         loss = trainers.reranking_loss(self.model, data)
-        return trainers.RerankingTrainer(model=self.model, train_dataset=data, loss=loss, **arguments)
+        own = trainers.MeanOverRows()
+        return trainers.RerankingTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
     def mix_with_start(self, settings: FinetuneSettings) -> float:
         return 0.0

@@ -27,6 +27,7 @@ from torch import nn
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.retrieval.pairs import Pairs
+from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
 AT_ONCE = 64
@@ -34,19 +35,19 @@ AT_ONCE = 64
 METRIC = "ndcg@10"
 
 
-class _MeanLossTrainer(RunTrainer):
-    """A trainer whose losses are means over the rows of a batch, so that no step is divided by its labels."""
+class MeanOverRows(Objective):
+    """Losses that are means over the rows of a batch, so that no step is divided by its labels."""
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.model_accepts_loss_kwargs = False
+    def begin(self, trainer: RunTrainer) -> None:
+        super().begin(trainer)
+        trainer.model_accepts_loss_kwargs = False
 
 
-class RetrievalTrainer(_MeanLossTrainer, SentenceTransformerTrainer):
+class RetrievalTrainer(RunTrainer, SentenceTransformerTrainer):
     """Trains a `SentenceTransformer`."""
 
 
-class RerankingTrainer(_MeanLossTrainer, CrossEncoderTrainer):
+class RerankingTrainer(RunTrainer, CrossEncoderTrainer):
     """Trains a `CrossEncoder`."""
 
 

@@ -1,17 +1,18 @@
-"""The Trainer base class of pretraining and fine-tuning: sealed checkpoints, exact resume, stopping, logs."""
+"""The Trainer of all trainings: sealed checkpoints, exact resume, stopping, logs."""
 
 import contextlib
+import functools
 import itertools
 import json
 import logging
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import (
     EarlyStoppingCallback,
     PrinterCallback,
@@ -34,9 +35,10 @@ from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.log_lines import log_in_lines
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
+from mybert.training.objective import Objective
 from mybert.training.reporters import name_as_in_log
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
-from mybert.training.speed import StepTimer, measure_peak
+from mybert.training.speed import StepTimer
 from mybert.training.step_measures import StepMeasures
 from mybert.training.stopping import Preempted, StopOnSignal
 
@@ -48,9 +50,9 @@ class RunTrainer(Trainer):
     """transformers' Trainer whose checkpoints are complete or absent, and whose resumed runs equal uninterrupted ones.
 
     Args:
+        objective: batches, loss and evaluation (default: those of Trainer).
         skip_nonfinite: skip steps whose gradient is not finite; otherwise the run stops there.
         dry_run: measure a few steps and stop; write nothing.
-        peak_flops: floating point operations per second that a device could do (default: measured).
         kwargs: as in `transformers.Trainer`.
 
     Attributes:
@@ -60,19 +62,17 @@ class RunTrainer(Trainer):
 
     stage: Path | None = None
 
-    loss_parts: ClassVar[tuple[str, ...]] = ("loss",)
-    remedy: ClassVar[str] = "try a lower --learning-rate (and --overwrite)"
-
     def __init__(
         self,
         *args,
+        objective: Objective | None = None,
         stop: StopOnSignal | None = None,
         skip_nonfinite: bool = False,
         dry_run: bool = False,
-        peak_flops: float | None = None,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        self.objective = objective or Objective()
         if tied := getattr(self.model, "all_tied_weights_keys", None):
             self.model._keys_to_ignore_on_save = list(tied)  # Trainer would warn that a checkpoint holds them once
         if getattr(getattr(self.model, "config", None), "int8_outliers", None) is not None:
@@ -81,11 +81,10 @@ class RunTrainer(Trainer):
             set_seed((self.args.seed + self.args.process_index) % 2**32)
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation in every step
         float16 = self.accelerator.scaler is not None
-        self.metrics = TrainingMetrics(self.loss_parts, self.args.device, self.accelerator.gather)
-        self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.describe_step, self.remedy)
+        self.metrics = TrainingMetrics(self.objective.loss_parts, self.args.device, self.accelerator.gather)
+        self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.objective.describe_step, self.objective.remedy)
         self.history = History(writes=self.is_world_process_zero() and not dry_run)
-        self.dry_run, self.peak_flops = dry_run, peak_flops
-        self._measured_peak: float | None = None
+        self.dry_run = dry_run
         if dry_run:
             for reporter in (PrinterCallback, ProgressCallback):
                 self.remove_callback(reporter)
@@ -103,15 +102,16 @@ class RunTrainer(Trainer):
             self.measures,
         ):
             self.add_callback(callback)
-
-    def describe_step(self, step: int) -> str:
-        """Names the data of a step, counted from 0, for messages."""
-        return ""
+        self.objective.begin(self)
 
     # Running
 
     def planned_steps(self) -> int:
-        *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
+        return self.objective.planned_steps() or self.steps_with(self.get_train_dataloader())
+
+    def steps_with(self, loader: DataLoader) -> int:
+        """The number of steps of the run with a loader."""
+        *_, steps = self.set_initial_training_values(self.args, loader)
         return steps
 
     def check_setup(self) -> None:
@@ -120,13 +120,6 @@ class RunTrainer(Trainer):
         if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # these wrap the model first
             self.create_optimizer_and_scheduler(num_training_steps=100)
             self.optimizer = self.lr_scheduler = None
-
-    def resumed_message(self, state: TrainerState, steps: int) -> str:
-        """How far the run to continue is."""
-        done = f"{state.global_step:,} of {state.max_steps:,} planned steps are done"
-        if state.max_steps == steps:
-            return done
-        return f"{done}; the plan is now {steps:,} steps, and learning rate and phases follow it from here on"
 
     def run(self, checkpoint: Path | None) -> bool:
         """Trains to the end, or loads the trained model if no step is left.
@@ -139,10 +132,11 @@ class RunTrainer(Trainer):
             Preempted: a signal stopped the run after a checkpoint was saved.
         """
         if checkpoint is not None:
-            state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            state = self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            self.objective.load(checkpoint)
             steps = self.planned_steps()
             if self.is_world_process_zero():
-                print(f"--resume: {self.resumed_message(state, steps)}")
+                print(f"--resume: {self.objective.resumed_message(state, steps)}")
             if state.global_step >= steps or _patience_is_spent(state):  # Trainer would train one more step or epoch
                 self._load_finished(checkpoint, state)
                 return False
@@ -169,15 +163,38 @@ class RunTrainer(Trainer):
         if self.args.load_best_model_at_end and state.best_global_step:
             best = checkpoint.with_name(f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
         self._load_from_checkpoint(str(best))
-        self.state = state
         self.metrics.load_state_dict(_saved_metrics(checkpoint))
         self.history.restart(self.args.output_dir, state.log_history)
 
+    # Batches
+
     def get_train_dataloader(self) -> DataLoader:
-        return ignore_signals_in_workers(super().get_train_dataloader())
+        batches = self.objective.batch_sampler()
+        loader = super().get_train_dataloader() if batches is None else self._batched_loader(batches)
+        self.objective.use_loader(loader)
+        return ignore_signals_in_workers(loader)
+
+    def _batched_loader(self, batches: Sampler) -> DataLoader:
+        loader = DataLoader(
+            self.train_dataset,
+            batch_sampler=batches,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return self.accelerator.prepare(loader)
 
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
         return ignore_signals_in_workers(super().get_eval_dataloader(eval_dataset))
+
+    def _get_train_sampler(self, train_dataset=None) -> Sampler | None:
+        sampler = self.objective.sampler()
+        return super()._get_train_sampler(train_dataset) if sampler is None else sampler
+
+    def _get_eval_sampler(self, eval_dataset) -> SequentialSampler:
+        return SequentialSampler(eval_dataset)  # predictions are matched to rows, also with group_by_length
 
     @property
     def order_seed(self) -> int:
@@ -200,15 +217,38 @@ class RunTrainer(Trainer):
         """The batches of one optimizer step, and the number of their labels if the loss is divided by it."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         self.metrics.start_step(batches)
+        self.objective.count(batches)
         divides = batches and (self.model_accepts_loss_kwargs or self.compute_loss_func is not None)
         return batches, self.over_processes(sum(map(label_count, batches))) if divides else None
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Returns the loss for Trainer's own sum, in which one that is not finite would stay for ever."""
         loss = super().training_step(model, inputs, num_items_in_batch)
-        if len(self.loss_parts) == 1:
+        if len(self.objective.loss_parts) == 1:
             self.metrics.add_losses([loss])
         return loss.nan_to_num(0.0, 0.0, 0.0)
+
+    def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None) -> Any:
+        compute = functools.partial(super().compute_loss, model, num_items_in_batch=num_items_in_batch)
+        return self.objective.loss(compute, inputs, return_outputs, num_items_in_batch)
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        return self.objective.optimizer(functools.partial(super().create_optimizer, *args, **kwargs))
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None) -> torch.optim.lr_scheduler.LRScheduler:
+        """`num_decay_steps` below 1 is a share of all steps, as of `warmup_steps`."""
+        own = self.objective.scheduler(self.optimizer if optimizer is None else optimizer)
+        if own is not None:
+            self.lr_scheduler = own
+            return own
+        given = self.args.lr_scheduler_kwargs
+        if 0 < (given or {}).get("num_decay_steps", 1) < 1:
+            share = {"num_decay_steps": round(given["num_decay_steps"] * num_training_steps)}
+            self.args.lr_scheduler_kwargs = given | share
+        try:
+            return super().create_scheduler(num_training_steps, optimizer)
+        finally:
+            self.args.lr_scheduler_kwargs = given
 
     def _get_grad_norm(self, model: nn.Module, grad_norm=None) -> Tensor | float:
         norm = super()._get_grad_norm(model, grad_norm)
@@ -219,31 +259,16 @@ class RunTrainer(Trainer):
     def report_speed(self, seconds: float, steps: int, first: int) -> None:
         """Called once with the mean of a step over `steps` measured ones and the steps done before this session."""
         self.seconds_per_step = seconds
+        self.objective.report_speed(seconds, steps, first)
 
-    def device_peak(self, reached: float = 0.0) -> float:
-        """Peak floating point operations per second of the device, measured if it was not given.
-
-        Args:
-            reached: operations per second in training; a measured peak that is lower was measured under load.
-        """
-        if self.peak_flops is not None:
-            return self.peak_flops
-        if self._measured_peak is None:
-            types = [torch.bfloat16 if self.args.bf16 else torch.float16 if self.args.fp16 else torch.float32]
-            if self.args.device.type == "cpu" and self.args.bf16:  # which may be emulated
-                types.append(torch.float32)
-            self._measured_peak = max(measure_peak(self.args.device, dtype) for dtype in types)
-        self._measured_peak = max(self._measured_peak, reached)
-        return self._measured_peak
-
-    def flops_per_token(self) -> float:
-        """Useful floating point operations of the coming steps for each real token; 0 leaves them to Trainer."""
-        return 0.0
+    def floating_point_ops(self, inputs: dict) -> int:
+        """Nothing if `store_flos` counts useful operations by real tokens."""
+        return 0 if self.objective.flops_per_token() else super().floating_point_ops(inputs)
 
     def store_flos(self) -> None:
         """Moves tokens and operations into the state; Trainer calls it before every log and checkpoint."""
         tokens = self.metrics.take_tokens()
-        if rate := self.flops_per_token():
+        if rate := self.objective.flops_per_token():
             self.current_flos += int(tokens) * rate
         self.state.num_input_tokens_seen += int(self.accelerator.gather(tokens).sum())
         super().store_flos()
@@ -262,8 +287,8 @@ class RunTrainer(Trainer):
         """Raises `Diverged` if a gradient or a loss since the last log was not finite and its step was not skipped."""
         if "loss" in logs:
             self.nonfinite.settle()
-            logs = logs | self.training_logs()
-        elif self._has_best_model:
+            logs = logs | self.objective.logs(self.training_logs())
+        elif self.has_best_model:
             return
         times = {"training_seconds": round(self.metrics.seconds, 3)}
         if self.args.device.type == "cpu":
@@ -284,17 +309,14 @@ class RunTrainer(Trainer):
     def _skipped(self, steps: list[Step]) -> list[bool]:
         first = self.state.global_step - len(steps)
         finite = self.nonfinite.finite_losses({first + i: math.fsum(step.losses) for i, step in enumerate(steps)})
-        self.watch_losses(finite)
+        self.objective.watch_losses(finite)
         return [first + i not in finite for i in range(len(steps))]
-
-    def watch_losses(self, losses: dict[int, float]) -> None:
-        """Called with each step, counted from 0, and its finite loss."""
 
     # Checkpoints
 
     def count_parameters(self) -> int:
         """Parameters of the model as it is saved."""
-        return sum(p.numel() for p in self.model.parameters())
+        return self.objective.untrained + sum(p.numel() for p in self.model.parameters())
 
     def checkpoint_bytes(self) -> int:
         """Approximate size of a checkpoint on disk."""
@@ -319,27 +341,28 @@ class RunTrainer(Trainer):
 
     def extra_states(self) -> dict[str, dict]:
         """Name and content of further JSON files of a checkpoint. All processes must call it."""
-        return {
-            METRICS: self.metrics.state_dict()
-            | {"skipped": self.nonfinite.skipped, "threads": torch.get_num_threads()}
-        }
+        own = {"skipped": self.nonfinite.skipped, "threads": torch.get_num_threads()}
+        return {METRICS: self.metrics.state_dict() | own} | self.objective.states()
+
+    # Evaluation
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         if self.is_in_train:
             self.store_flos()  # the evaluation is logged with all tokens so far, also between two logs of training
+        self.objective.begin_evaluation()
         with self.metrics.paused("evaluate"):
             metrics = super().evaluate(*args, **kwargs)
-            if not self._has_best_model:
-                self.after_evaluation()
+            self.objective.after_evaluation(metrics)
         return metrics
 
+    def prediction_step(self, model: nn.Module, inputs: dict, *args, **kwargs) -> tuple:
+        compute = functools.partial(super().prediction_step, model, inputs, *args, **kwargs)
+        return self.objective.predict(compute, model, inputs)
+
     @property
-    def _has_best_model(self) -> bool:
+    def has_best_model(self) -> bool:
         """After training, whether the model is the best one, whose evaluation is not that of the last step."""
         return not self.is_in_train and self.args.load_best_model_at_end
-
-    def after_evaluation(self) -> None:
-        """Called after each evaluation of a step by all processes; its time does not count as training."""
 
 
 def label_count(batch: Mapping[str, Tensor]) -> Tensor:

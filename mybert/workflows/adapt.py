@@ -31,7 +31,7 @@ from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.launch_checks import check_schedule_settings
-from mybert.pretraining.run import Adjust, Objective, pretrain
+from mybert.pretraining.run import Adjust, Variant, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.reports.write import add_report
 from mybert.scoring.scorer import Scorer
@@ -217,7 +217,7 @@ def _pretrain(
     arguments.output_dir = choices.output
     if hasattr(arguments, "given"):
         arguments.given = {*arguments.given, "learning_rate"}
-    pretrain(choices, arguments, Objective(adjust=adjust, command=STAGE), started)
+    pretrain(choices, arguments, Variant(adjust=adjust, command=STAGE), started)
 
 
 def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: bool) -> dict[str, Any]:

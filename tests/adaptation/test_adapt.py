@@ -99,8 +99,8 @@ def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, tex
             patch.setattr(workflow, "_compare", lambda *_: 1 / 0)
         else:
             steps = iter(range(3))
-            step = workflow.pretrain.__globals__["MyBertTrainer"].training_step
-            trainer = workflow.pretrain.__globals__["MyBertTrainer"]
+            step = workflow.pretrain.__globals__["RunTrainer"].training_step
+            trainer = workflow.pretrain.__globals__["RunTrainer"]
             patch.setattr(trainer, "training_step", lambda *a, **k: (next(steps), step(*a, **k))[1])
         with pytest.raises((ZeroDivisionError, StopIteration, RuntimeError)):
             run(output, replay=texts["general"])

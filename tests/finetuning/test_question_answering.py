@@ -15,7 +15,7 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.data.validation import usable_rows
 from mybert.finetuning.tasks.question_answering import QuestionAnswering
-from mybert.finetuning.trainer import FinetuningTrainer
+from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 
 ROW = {"question": "who", "context": "the good film", "answers": {"text": ["good film"], "answer_start": [4]}}
@@ -54,7 +54,7 @@ def test_the_loss_of_a_step_does_not_depend_on_the_batch_size(tmp_path):
         choices |= {"num_train_epochs": 1, "learning_rate": 1e-3, "logging_steps": 1, "max_grad_norm": 1e9}
         choices |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": 2 if size == 2 else 1}
         arguments = FinetuningArguments(output_dir=str(tmp_path), disable_tqdm=True, **choices)
-        trainer = FinetuningTrainer(model, arguments, train_dataset=rows)
+        trainer = RunTrainer(model, arguments, train_dataset=rows)
         trainer.train()
         found.append(trainer.state.log_history[0])
     assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-6)

@@ -21,12 +21,13 @@ from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning import report
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.labels import find_label_typos
+from mybert.finetuning.objective import WeightedLoss
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import new_model, new_task
-from mybert.finetuning.trainer import FinetuningTrainer, WeightedLoss
+from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 
 
@@ -109,7 +110,7 @@ def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept
 @pytest.fixture
 def interrupted_at_8(monkeypatch):
     """A context in which training is interrupted before step 9 of 10, five in an epoch."""
-    step = FinetuningTrainer.training_step
+    step = RunTrainer.training_step
 
     def stop(self, *args, **kwargs):
         if self.state.global_step == 8:
@@ -119,7 +120,7 @@ def interrupted_at_8(monkeypatch):
     @contextlib.contextmanager
     def interrupted():
         with monkeypatch.context() as patch:
-            patch.setattr(FinetuningTrainer, "training_step", stop)
+            patch.setattr(RunTrainer, "training_step", stop)
             yield
 
     return interrupted
@@ -210,7 +211,7 @@ def test_weighted_classes_all_weigh_the_same():
 def test_the_number_minus_100_counts_in_the_loss_of_a_regression(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=1, problem_type="regression")
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
-    trainer = FinetuningTrainer(model=model, args=FinetuningArguments(output_dir=str(tmp_path), **choices))
+    trainer = RunTrainer(model=model, args=FinetuningArguments(output_dir=str(tmp_path), **choices))
     ids = torch.full((2, 4), 7)
     batches = [{"input_ids": ids, "labels": torch.tensor([number, -100.0])} for number in (-100.0, 2.0)]
     batches, count = trainer.get_batch_samples(iter(batches), 2, torch.device("cpu"))
@@ -407,13 +408,13 @@ def test_a_training_that_diverges_is_one_line(finetune, data, capsys):
 
 
 def test_a_seed_that_diverges_is_left_out_and_the_others_go_on(finetune, data, tmp_path, monkeypatch, capsys):
-    loss = FinetuningTrainer.compute_loss
+    loss = RunTrainer.compute_loss
 
     def broken(self, *args, **kwargs):
         found = loss(self, *args, **kwargs)
         return found * math.nan if self.args.seed == 6 and torch.is_tensor(found) else found
 
-    monkeypatch.setattr(FinetuningTrainer, "compute_loss", broken)
+    monkeypatch.setattr(RunTrainer, "compute_loss", broken)
     words = ("text-classification", *data, "--seeds", 3, "--seed", 5, "--num-train-epochs", 1)
     for more in ((), ("--resume",)):
         assert finetune(*words, *more) == 0

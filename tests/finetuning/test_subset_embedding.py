@@ -9,9 +9,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from modeling_mybert import MyBertForSequenceClassification
-from mybert.finetuning import trainer
+from mybert.finetuning import objective
 from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.objective import Finetuning
 from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
+from mybert.training.trainer import RunTrainer
 
 
 def tables() -> tuple[nn.Embedding, SubsetEmbedding]:
@@ -95,12 +97,12 @@ def test_the_whole_embedding_is_kept(tiny_checkpoint, tmp_path, case):
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True, "max_steps": 1}
     choices |= {"num_train_epochs": 1, "learning_rate": 1e-3}
     choices |= {"optim": "adafactor" if "mixes" in case else "adamw_torch"}
-    made = trainer.FinetuningTrainer(
+    made = RunTrainer(
+        objective=Finetuning(occurring_rows=case != "by default"),
         model=model,
         args=FinetuningArguments(output_dir=str(tmp_path), **choices),
         train_dataset=Dataset.from_dict({"input_ids": [[5, 6]] * 4, "labels": [0, 1] * 2}),
         optimizers=(torch.optim.AdamW(model.parameters()) if "given" in case else None, None),
-        occurring_rows=case != "by default",
     )
     made.train()
     made.train()  # twice is allowed
@@ -123,7 +125,7 @@ def test_a_run_has_the_weights_of_one_that_trains_all_rows(
     words = ("text-classification", "--train", train, "--validation", validation, "--num-train-epochs", 2)
     words += ("--weight-decay", decay, "--bootstrap", 0)
     assert finetune(*words, output="rows") == 0
-    monkeypatch.setattr(trainer, "train_occurring_rows", lambda *_: None)
+    monkeypatch.setattr(objective, "train_occurring_rows", lambda *_: None)
     assert finetune(*words, output="whole") == 0
     found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("rows", "whole"))
     assert found.keys() == expected.keys()

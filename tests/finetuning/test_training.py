@@ -17,8 +17,8 @@ from trained_runs import read_results as results
 from mybert import cli
 from mybert.finetuning import report, task_checkpoint, training
 from mybert.finetuning.evaluation.evaluate import print_if_nothing_learned
-from mybert.finetuning.trainer import FinetuningTrainer
 from mybert.training import metrics, sealed_checkpoints
+from mybert.training.trainer import RunTrainer
 
 
 def same_weights(one: Path, other: Path) -> bool:
@@ -61,7 +61,7 @@ def no_more_steps(monkeypatch):
         def step(*_, **__):
             raise AssertionError("nothing was left to train")
 
-        monkeypatch.setattr(FinetuningTrainer, "training_step", step)
+        monkeypatch.setattr(RunTrainer, "training_step", step)
 
     return forbid
 
@@ -86,9 +86,9 @@ def test_the_trained_model_is_evaluated_again_only_if_an_earlier_one_is_kept(
     finetune, words, tmp_path, monkeypatch, more, expected
 ):
     evaluated = []
-    evaluate = FinetuningTrainer.evaluation_loop
+    evaluate = RunTrainer.evaluation_loop
     monkeypatch.setattr(
-        FinetuningTrainer,
+        RunTrainer,
         "evaluation_loop",
         lambda self, *args, **kwargs: (evaluated.append(self.state.global_step), evaluate(self, *args, **kwargs))[1],
     )
@@ -176,7 +176,7 @@ def test_sigterm_saves_and_the_resumed_run_has_the_weights_of_an_uninterrupted_o
 ):
     more = ("--num-train-epochs", 2, "--learning-rate", "5e-3", "--dropout", 0.1, *more)
     expected = whole(*more)
-    steps, act, train = [], getattr(FinetuningTrainer, where), FinetuningTrainer.training_step
+    steps, act, train = [], getattr(RunTrainer, where), RunTrainer.training_step
 
     def terminate(self, *args, **kwargs):
         if self.state.global_step + (where == "training_step") == step:
@@ -184,12 +184,12 @@ def test_sigterm_saves_and_the_resumed_run_has_the_weights_of_an_uninterrupted_o
         return act(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FinetuningTrainer, where, terminate)
+        patch.setattr(RunTrainer, where, terminate)
         with pytest.raises(SystemExit) as ended:
             finetune(*words, *more)
     assert ended.value.code == 143 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert list(tmp_path.glob(f"out/runs/*/checkpoint-{saved}/optimizer.pt"))
-    monkeypatch.setattr(FinetuningTrainer, "training_step", lambda *args: steps.append(0) or train(*args))
+    monkeypatch.setattr(RunTrainer, "training_step", lambda *args: steps.append(0) or train(*args))
     assert finetune(*words, *more, "--resume") == 0
     runs = [results(folder)["runs"] for folder in (expected, tmp_path / "out")]
     assert len(steps) == sum(run["steps"] for run in runs[0]) - saved
@@ -257,14 +257,14 @@ def test_the_best_step_is_kept_if_fewer_are_saved_than_evaluated(finetune, words
 @pytest.fixture
 def killed_at_7(finetune, monkeypatch):
     """A function that runs the command and kills it at step 7."""
-    train = FinetuningTrainer.training_step
+    train = RunTrainer.training_step
 
     def step(self, *args):
         return killed() if self.state.global_step == 7 else train(self, *args)
 
     def run(*words):
         with monkeypatch.context() as patch:
-            patch.setattr(FinetuningTrainer, "training_step", step)
+            patch.setattr(RunTrainer, "training_step", step)
             assert finetune(*words) == 130
 
     return run
@@ -314,14 +314,14 @@ def test_a_model_no_better_than_a_constant_answer_is_reported(capsys, metric, va
 
 
 def terminate_the_second_at_8():
-    train = FinetuningTrainer.training_step
+    train = RunTrainer.training_step
 
     def step(self, *args, **kwargs):
         if self.state.global_step + 1 == 8 and self.args.process_index == 1:
             os.kill(os.getpid(), signal.SIGTERM)
         return train(self, *args, **kwargs)
 
-    FinetuningTrainer.training_step = step
+    RunTrainer.training_step = step
 
 
 def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(

@@ -11,9 +11,9 @@ from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.pretraining.trainer import MyBertTrainer
 
 FEATURES = datasets.Features(
     {
@@ -100,9 +100,20 @@ def run(corpus_folder, tmp_path):
 
 @pytest.fixture
 def make_trainer(tokenizer, pairs, tmp_path):
-    """A function (training arguments, `trainer`: arguments of the trainer) → a trainer of a tiny model on 96 pairs."""
+    """A function (training arguments; arguments of objective and trainer) → a trainer of a tiny model on 96 pairs."""
 
-    def make(*, train=None, padding_free=True, dropout=0.1, output="run", model=None, trainer=None, **arguments):
+    def make(
+        *,
+        train=None,
+        second=None,
+        padding_free=True,
+        dropout=0.1,
+        output="run",
+        model=None,
+        objective=None,
+        trainer=None,
+        **arguments,
+    ):
         set_seed(0)
         if model is None:
             dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
@@ -110,12 +121,11 @@ def make_trainer(tokenizer, pairs, tmp_path):
             model = MyBertForPreTraining(MyBertConfig(**sizes, **dropouts))
         defaults = {"use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "eval_strategy": "no"}
         args = PretrainingArguments(output_dir=str(tmp_path / output), **(defaults | arguments))
-        return MyBertTrainer(
+        return Pretraining(train or pairs(96), *([second] if second else []), **(objective or {})).trainer_of(
+            args,
+            pairs(37, seed=9),
             model=model,
-            args=args,
             data_collator=PretrainingCollator(Masker.from_tokenizer(tokenizer), padding_free),
-            train_dataset=train or pairs(96),
-            eval_dataset=pairs(37, seed=9),
             processing_class=tokenizer,
             **(trainer or {}),
         )

@@ -9,8 +9,8 @@ from mybert.pretraining.data.batching import (
     FILLER,
     EpochSampler,
     ExampleDataset,
+    HeldOutDataset,
     PretrainingCollator,
-    evaluation_keys,
 )
 from mybert.pretraining.data.masking import Masker
 
@@ -135,15 +135,16 @@ def test_a_corpus_without_pairs_gives_batches_without_their_label(pairs, masker)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_evaluation_keys_are_fixed_and_shared_out_evenly_with_unlabelled_fillers(dataset, masker, processes):
-    keys = evaluation_keys(len(dataset), 4 * processes if processes > 1 else 1)
-    assert keys[:101] == [(EVALUATION, i) for i in range(101)]
-    batches = list(BatchSampler(keys, 4, drop_last=False))
+def test_held_out_examples_are_fixed_and_shared_out_evenly_with_unlabelled_fillers(pairs, dataset, masker, processes):
+    held_out = HeldOutDataset(pairs(101), 4 * processes if processes > 1 else 1)
+    batches = list(BatchSampler(range(len(held_out)), 4, drop_last=False))
     if processes > 1:
         assert len(batches) % processes == 0
         assert {len(batch) for batch in batches} == {4}
     collator = PretrainingCollator(masker)
-    labels = torch.cat([collator(dataset.__getitems__(b))["next_sentence_label"] for b in batches])
+    first, expected = (part.__getitems__(keys) for part, keys in ((held_out, [3]), (dataset, [(EVALUATION, 3)])))
+    assert torch.equal(collator(first)["input_ids"], collator(expected)["input_ids"])
+    labels = torch.cat([collator(held_out.__getitems__(b))["next_sentence_label"] for b in batches])
     assert (labels != -100).sum() == 101
     filler = collator(dataset.__getitems__([(FILLER, 0)]))
     assert (filler["labels"] == -100).all()

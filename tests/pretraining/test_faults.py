@@ -79,10 +79,10 @@ def count_time_by_steps(seconds, killed_at=None):
 
 
 def kill_in_evaluation():
-    from mybert.pretraining.trainer import MyBertTrainer
+    from mybert.training.trainer import RunTrainer
 
-    predict = MyBertTrainer.prediction_step
-    MyBertTrainer.prediction_step = lambda self, *args, **kwargs: (
+    predict = RunTrainer.prediction_step
+    RunTrainer.prediction_step = lambda self, *args, **kwargs: (
         die() if self.state.global_step == 10 else predict(self, *args, **kwargs)
     )
 

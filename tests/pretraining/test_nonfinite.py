@@ -49,18 +49,21 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(m
 
 
 def test_an_example_is_named_by_its_corpus_and_number_there_and_fillers_are_not(make_trainer, pairs):
-    phase2 = {"phase2_dataset": pairs(40, seed=8), "phase2_share": 0.25}
-    trainer = make_trainer(max_steps=4, train=pairs(24), trainer=phase2, per_device_train_batch_size=16)
+    corpora = {"train": pairs(24), "second": pairs(40, seed=8), "objective": {"phase2_share": 0.25}}
+    trainer = make_trainer(max_steps=4, per_device_train_batch_size=16, **corpora)
     trainer.train()
     order, second_order = permutation(24, 42, 0), permutation(40, 42, 0)
     first = f"examples {', '.join(map(str, sorted(order[:16])))} in pass 1 over the corpus"
-    assert trainer.name_examples(0) == first
-    second = trainer.name_examples(3)
+    assert trainer.objective.name_examples(0) == first
+    second = trainer.objective.name_examples(3)
     assert second.endswith("in pass 1 over the phase2_corpus") and "over the corpus" not in second
     numbers = {int(number) for number in re.search(r"examples ([\d, ]+) in", second)[1].split(", ")}
     assert numbers == set(second_order[:8].tolist())
     innermost_sampler(trainer.callback_handler.train_dataloader).fillers = 8  # as with several processes
-    assert trainer.name_examples(1) == f"examples {', '.join(map(str, sorted(order[16:])))} in pass 1 over the corpus"
+    assert (
+        trainer.objective.name_examples(1)
+        == f"examples {', '.join(map(str, sorted(order[16:])))} in pass 1 over the corpus"
+    )
 
 
 def test_nothing_is_saved_after_a_gradient_that_is_not_finite(make_trainer, tmp_path):
@@ -137,9 +140,9 @@ def test_a_change_of_phase_gives_no_warning_of_spikes(make_trainer, monkeypatch,
     monkeypatch.setattr(trainer, "name_examples", lambda step: "examples 1, 2")
     for phase, steps, loss in ((object(), range(100), 4.5), (object(), range(100, 200), 5.9)):
         monkeypatch.setattr(trainer, "current_phase", lambda phase=phase: phase)
-        trainer.watch_losses(dict.fromkeys(steps, loss))
+        trainer.objective.watch_losses(dict.fromkeys(steps, loss))
     assert "examples 1, 2" not in caplog.text
-    trainer.watch_losses({200: 9.0})
+    trainer.objective.watch_losses({200: 9.0})
     assert "step 201: loss 9 after 5.9, examples 1, 2" in caplog.text
 
 

@@ -11,7 +11,7 @@ from mybert.pretraining.planning.phases import CorpusShape
 def test_a_dry_run_prints_the_time_of_all_steps_and_a_run_that_of_the_remaining_ones(make_trainer, stop, time):
     trainer = make_trainer(trainer={"dry_run": stop}, max_steps=20)
     trainer.state.global_step = 13
-    assert time in trainer.time_message(seconds=5.0, steps=10, first=0)
+    assert time in trainer.objective.time_message(seconds=5.0, steps=10, first=0)
 
 
 def test_the_shape_of_a_corpus_is_that_of_its_sequences(pairs):

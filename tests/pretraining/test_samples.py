@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from mybert.pretraining import samples
-from mybert.pretraining.data.batching import ExampleDataset
+from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.token_accuracy import TokenAccuracy, accuracy_by_group, is_word, kind_of, nearest_neighbours
 
@@ -25,7 +25,7 @@ def samples_of(tokenizer, *texts) -> Samples:
     """Of examples without labels; a text is a list of one or two segments."""
     rows = [tokenizer(*text) for text in texts]
     columns = {name: [row[name] for row in rows] for name in ("input_ids", "token_type_ids")}
-    return Samples(ExampleDataset(datasets.Dataset.from_dict(columns)), tokenizer)
+    return Samples(HeldOutDataset(datasets.Dataset.from_dict(columns)), tokenizer)
 
 
 def test_of_all_examples_the_most_readable_are_shown(model, tokenizer, monkeypatch):
@@ -54,7 +54,7 @@ def test_the_probability_of_a_masked_word_is_that_of_the_model(model, tokenizer)
 
 def test_the_probability_of_a_pair_is_that_of_its_right_answer(model, pairs, tokenizer):
     rows = pairs(37, seed=9)
-    found = Samples(ExampleDataset(rows), tokenizer).ask(model, torch.device("cpu"))
+    found = Samples(HeldOutDataset(rows), tokenizer).ask(model, torch.device("cpu"))
     assert {pair["is_next"] for pair in found["pairs"]} == {True, False}
     for pair in found["pairs"]:
         inputs = tokenizer(pair["a"], pair["b"], return_tensors="pt")
@@ -72,7 +72,7 @@ def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(
     columns = pairs(37, seed=9).to_dict()
     for number, ids in enumerate(columns["input_ids"]):
         ids[2] = tokenizer.convert_tokens_to_ids(["well", "known", "hello", "token"][number % 4])
-    trainer.eval_dataset = ExampleDataset(datasets.Dataset.from_dict(columns))
+    trainer.eval_dataset = HeldOutDataset(datasets.Dataset.from_dict(columns))
     trainer.train()
     lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4]
@@ -117,7 +117,7 @@ def half_written(path, text, **options):
 def test_accuracy_by_group_adds_up_to_that_of_the_evaluation(make_trainer, tokenizer):
     trainer = make_trainer(report_to=[])
     metrics = trainer.evaluate()
-    counts = trainer.token_counts().numpy()
+    counts = trainer.objective.token_counts().numpy()
     assert counts[0].sum() == metrics["eval_mlm_tokens"]
     assert counts[1].sum() / counts[0].sum() == pytest.approx(metrics["eval_mlm_accuracy"])
     for groups in accuracy_by_group(counts, tokenizer).values():

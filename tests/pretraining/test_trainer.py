@@ -9,7 +9,7 @@ from trained_runs import have_same_weights
 from transformers import BertConfig, BertForPreTraining, EvalPrediction
 
 from mybert.pretraining.data import batching
-from mybert.pretraining.data.batching import EVALUATION, PretrainingCollator
+from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.evaluation import constant_baselines, metrics_from_sums
 
 TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))
@@ -65,7 +65,7 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
         "dataloader_num_workers": workers,
         "learning_rate": 1e-3,
         "logging_steps": 5,
-        "trainer": {"muon": muon},
+        "objective": {"muon": muon},
     }
     whole = make_trainer(output="whole", save_strategy="steps", save_steps=at, save_total_limit=None, **arguments)
     whole.train()
@@ -102,7 +102,7 @@ def test_evaluation_agrees_with_full_logits_of_transformers_bert(make_trainer, m
     missing = bert.load_state_dict(trainer.model.state_dict(), strict=False)
     assert not missing.unexpected_keys and not missing.missing_keys
     batch = PretrainingCollator(trainer.data_collator.masker, padding_free=False)(
-        trainer.eval_dataset.__getitems__([(EVALUATION, i) for i in range(37)])
+        trainer.eval_dataset.__getitems__(range(37))
     )
     labels, pair_labels = batch.pop("labels"), batch.pop("next_sentence_label")
     with torch.no_grad():
@@ -168,7 +168,8 @@ def test_biases_and_norms_do_not_decay(make_trainer):
 
 def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(make_trainer, pairs):
     arguments = {
-        "trainer": {"phase2_dataset": pairs(30, seed=4, longest=60), "phase2_share": 0.3},
+        "second": pairs(30, seed=4, longest=60),
+        "objective": {"phase2_share": 0.3},
         "max_steps": 10,
         "per_device_train_batch_size": 8,
         "logging_steps": 1,
@@ -186,8 +187,8 @@ def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(m
 
 
 def test_the_second_phase_starts_on_time_when_the_batch_size_is_reduced(make_trainer, pairs):
-    phase2 = {"phase2_dataset": pairs(30, seed=4, longest=60), "phase2_share": 0.3}
-    trainer = make_trainer(trainer=phase2, per_device_train_batch_size=16, max_steps=10, auto_find_batch_size=True)
+    phase2 = {"second": pairs(30, seed=4, longest=60), "objective": {"phase2_share": 0.3}}
+    trainer = make_trainer(per_device_train_batch_size=16, max_steps=10, auto_find_batch_size=True, **phase2)
     longest = []
     forward = trainer.model.forward
 

@@ -19,10 +19,11 @@ from transformers import Trainer
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.trainer import EpochLengthSampler, FinetuningTrainer
+from mybert.finetuning.objective import EpochLengthSampler, Finetuning
 from mybert.training import sealed_checkpoints
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import find_damage
+from mybert.training.trainer import RunTrainer
 
 PACKAGE = Path(sealed_checkpoints.__file__).parents[1]
 CHECKPOINTS = {"_save_checkpoint", "_get_output_dir", "_load_from_checkpoint", "_load_rng_state"}
@@ -95,7 +96,7 @@ def test_get_train_sampler_and_get_eval_sampler_give_an_order_by_epoch_and_by_ro
         output_dir=str(tmp_path), use_cpu=True, train_sampling_strategy="group_by_length", num_train_epochs=1
     )
     rows = Dataset.from_dict({"input_ids": [[5] * n for n in (9, 2, 7, 4)], "labels": [0, 1] * 2})
-    trainer = FinetuningTrainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows)
+    trainer = RunTrainer(objective=Finetuning(), model=model, args=arguments, train_dataset=rows, eval_dataset=rows)
     train, validation = trainer.get_train_dataloader(), trainer.get_eval_dataloader()
     assert isinstance(train.batch_sampler.sampler, EpochLengthSampler)
     assert isinstance(validation.batch_sampler.sampler, SequentialSampler)

@@ -80,6 +80,25 @@ class ExampleDataset(Dataset):
         )
 
 
+class HeldOutDataset(ExampleDataset):
+    """Held-out examples, read by their indices, whose masks never change.
+
+    Args:
+        multiple: add examples without labels up to a multiple of this number (processes × batch size).
+    """
+
+    def __init__(self, corpus: datasets.Dataset, multiple: int = 1):
+        super().__init__(corpus)
+        self._length = len(corpus) + -len(corpus) % multiple
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitems__(self, indices: Sequence[int]) -> Examples:
+        known = len(self.corpus)
+        return super().__getitems__([(EVALUATION, i) if i < known else (FILLER, 0) for i in indices])
+
+
 class EpochSampler(Sampler[Key]):
     """Every example once per epoch, in an order that depends on seed and epoch only.
 
@@ -131,11 +150,6 @@ class EpochSampler(Sampler[Key]):
             ):  # a list of all takes 4 times the memory
                 yield from ((epoch, index) for index in part.tolist())
             start += len(order)
-
-
-def evaluation_keys(length: int, multiple: int = 1) -> list[Key]:
-    """Every example once, in order, then fillers up to a multiple of `multiple` (processes × batch size)."""
-    return [(EVALUATION, index) for index in range(length)] + [(FILLER, 0)] * (-length % multiple)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
-"""transformers' Trainer for fine-tuning: frozen encoder, class weights, evaluation in row order."""
+"""Fine-tuning of a task's head: frozen encoder, class weights, soft labels, the best evaluation."""
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor, nn
-from torch.utils.data import Sampler, SequentialSampler
 from transformers import EvalPrediction, PreTrainedConfig
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
@@ -16,88 +16,82 @@ from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
 from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
 from mybert.finetuning.tasks.base import Task
+from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
 
-class FinetuningTrainer(RunTrainer):
+class Finetuning(Objective):
     """
     Args:
         soft_labels: how the column of the teacher's logits is learned, if there is one.
         freeze_encoder: train pooler and head only; embeddings and layers keep their weights and have no dropout.
-        occurring_rows: train only the rows of the word embedding that occur in `train_dataset`, if that gives the same
-            weights. The model must not be used elsewhere then.
-        kwargs: as in `RunTrainer`.
+        occurring_rows: train only the rows of the word embedding that occur in the training set, if that gives the
+            same weights. The model must not be used elsewhere then.
     """
 
     def __init__(
-        self,
-        *args,
-        freeze_encoder: bool = False,
-        occurring_rows: bool = False,
-        soft_labels: SoftLabels | None = None,
-        **kwargs,
+        self, soft_labels: SoftLabels | None = None, freeze_encoder: bool = False, occurring_rows: bool = False
     ):
-        self._soft_labels = soft_labels
+        self._soft_labels, self._freezes, self._occurring_rows = soft_labels, freeze_encoder, occurring_rows
         self._soft_items: Tensor | int = 0
         self._evaluated: tuple[int, dict[str, float]] | None = None  # step and metrics of the last evaluation
-        super().__init__(*args, **kwargs)
-        self.args.remove_unused_columns = False  # Trainer would remove the teacher's logits
-        read = {*inspect.signature(self.model.forward).parameters, TEACHER_LOGITS}
+        self._frozen: list[nn.Module] = []
+        self._subset: SubsetEmbedding | None = None
+
+    def begin(self, trainer: RunTrainer) -> None:
+        super().begin(trainer)
+        model, trainer.args.remove_unused_columns = trainer.model, False  # Trainer would remove the teacher's logits
+        read = {*inspect.signature(model.forward).parameters, TEACHER_LOGITS}
         for name in ("train_dataset", "eval_dataset"):
-            if isinstance(rows := getattr(self, name), Dataset):
-                setattr(self, name, rows.select_columns([column for column in rows.column_names if column in read]))
-        self._frozen = (self.model.base_model.embeddings, self.model.base_model.encoder) if freeze_encoder else ()
+            if isinstance(rows := getattr(trainer, name), Dataset):
+                setattr(trainer, name, rows.select_columns([column for column in rows.column_names if column in read]))
+        if self._freezes:
+            self._frozen = [model.base_model.embeddings, model.base_model.encoder]
         for part in self._frozen:
             part.requires_grad_(False)
-        self._subset: SubsetEmbedding | None = None
-        given = self.optimizer or self.optimizer_cls_and_kwargs  # a given optimizer holds the whole embedding
-        if occurring_rows and not freeze_encoder and not given:
-            self._subset = train_occurring_rows(self.model, self.train_dataset, self.args)
+        given = trainer.optimizer or trainer.optimizer_cls_and_kwargs  # a given optimizer holds the whole embedding
+        if self._occurring_rows and not self._freezes and not given:
+            self._subset = train_occurring_rows(model, trainer.train_dataset, trainer.args)
+            self.untrained = self._subset.untrained if self._subset is not None else 0
 
-    def count_parameters(self) -> int:
-        return super().count_parameters() + (self._subset.untrained if self._subset is not None else 0)
-
-    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
-        is_new = self.optimizer is None
-        optimizer = super().create_optimizer(*args, **kwargs)
+    def optimizer(self, create: Callable[[], torch.optim.Optimizer]) -> torch.optim.Optimizer:
+        is_new, optimizer = self.trainer.optimizer is None, create()
         if is_new and self._subset is not None:
             self._subset.follow(optimizer)
         return optimizer
 
-    def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):
+    def loss(self, compute: Callable, inputs: dict, with_outputs: bool, items: Tensor | None) -> Any:
         for part in self._frozen:
             part.eval()  # Trainer sets the whole model to training mode before every batch
         if TEACHER_LOGITS not in inputs:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            return compute(inputs, with_outputs)
         inputs = outside_positions(inputs)
         logits = inputs.pop(TEACHER_LOGITS)
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        soft = self._soft_labels.loss(outputs, logits) / self._soft_items * self.loss_scale
+        loss, outputs = compute(inputs, True)
+        soft = self._soft_labels.loss(outputs, logits) / self._soft_items * self.trainer.loss_scale
         share = self._soft_labels.share
         loss = share * soft + (1 - share) * loss
-        return (loss, outputs) if return_outputs else loss
+        return (loss, outputs) if with_outputs else loss
 
-    def get_batch_samples(self, *args, **kwargs) -> tuple[list, Tensor | int | None]:
-        """The batches of one optimizer step and the number of their labels; their soft targets are counted too."""
-        batches, num_items_in_batch = super().get_batch_samples(*args, **kwargs)
+    def count(self, batches: Sequence[Mapping[str, Any]]) -> None:
+        """Counts the soft targets of a step."""
         if self._soft_labels is not None:
             counts = [self._soft_labels.items(batch[TEACHER_LOGITS]) for batch in batches]
             items = torch.stack(counts).sum() if counts else torch.ones(())
-            self._soft_items = at_least_one(self.over_processes(items.to(self.args.device)))
-        return batches, num_items_in_batch
+            self._soft_items = at_least_one(self.trainer.over_processes(items.to(self.trainer.args.device)))
 
-    def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        metrics = super().evaluate(*args, **kwargs)
-        self._evaluated = self.state.global_step, metrics
-        if self.is_in_train and self.args.metric_for_best_model is not None:
+    def after_evaluation(self, metrics: dict[str, float]) -> None:
+        trainer = self.trainer
+        self._evaluated = trainer.state.global_step, metrics
+        if trainer.is_in_train and trainer.args.metric_for_best_model is not None:
             self._mark_best(metrics)
-        return metrics
 
     def final_metrics(self) -> dict[str, float]:
         """The metrics of the trained model; it is evaluated again if the last evaluation was of another one."""
-        kept = self.state.best_global_step if self.args.load_best_model_at_end else self.state.global_step
-        if self._evaluated is None or not self._evaluated[0] == kept == self.state.global_step:
-            self.evaluate()
+        state = self.trainer.state
+        kept = state.best_global_step if self.trainer.args.load_best_model_at_end else state.global_step
+        if self._evaluated is None or not self._evaluated[0] == kept == state.global_step:
+            self.trainer.evaluate()
         return self._evaluated[1]
 
     def _mark_best(self, metrics: dict[str, float]) -> None:
@@ -105,22 +99,21 @@ class FinetuningTrainer(RunTrainer):
 
         Few validation rows give the same score at many steps; Trainer would keep the first of them.
         """
-        state, value = self.state, metrics[self.args.metric_for_best_model]
-        sign = 1 if self.args.greater_is_better else -1
+        arguments, state = self.trainer.args, self.trainer.state
+        value, sign = metrics[arguments.metric_for_best_model], 1 if arguments.greater_is_better else -1
         is_best = sign * value > (-math.inf if state.best_metric is None else sign * state.best_metric)
         losses = {entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry}
         if value == state.best_metric and metrics["eval_loss"] < losses.get(state.best_global_step, -math.inf):
             state.best_global_step, is_best = state.global_step, True
-        self.control.should_save |= is_best and self.args.load_best_model_at_end
+        self.trainer.control.should_save |= is_best and arguments.load_best_model_at_end
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler:
-        sampler = super()._get_train_sampler(train_dataset)
-        if not isinstance(sampler, LengthGroupedSampler):
-            return sampler
-        return EpochLengthSampler(sampler.batch_size, lengths=sampler.lengths, seed=self.order_seed)
-
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> SequentialSampler:
-        return SequentialSampler(eval_dataset)  # predictions are matched to rows, also with group_by_length
+    def sampler(self) -> "EpochLengthSampler | None":
+        trainer, arguments = self.trainer, self.trainer.args
+        if arguments.train_sampling_strategy != "group_by_length":
+            return None
+        lengths = [len(ids) for ids in trainer.train_dataset["input_ids"][:]]
+        together = arguments.train_batch_size * arguments.gradient_accumulation_steps
+        return EpochLengthSampler(together, lengths=lengths, seed=trainer.order_seed)
 
 
 class EpochLengthSampler(LengthGroupedSampler):

@@ -1,0 +1,121 @@
+"""What a training computes: a value that `RunTrainer` is given."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader, Sampler
+from transformers import TrainerState
+
+if TYPE_CHECKING:
+    from mybert.training.trainer import RunTrainer
+
+
+class Objective:
+    """Batches, loss, optimizer, evaluation and log of a training. The defaults are those of transformers' Trainer.
+
+    Attributes:
+        trainer: that of the run.
+        loss_parts: names of the parts of the loss in the log; their sum is the loss.
+        remedy: what the user can do if a gradient is not finite, for messages.
+        untrained: number of weights of the model that are no parameters.
+    """
+
+    trainer: "RunTrainer"
+    loss_parts: tuple[str, ...] = ("loss",)
+    remedy = "try a lower --learning-rate (and --overwrite)"
+    untrained = 0
+
+    def begin(self, trainer: "RunTrainer") -> None:
+        """Called once, when the trainer has been built."""
+        self.trainer = trainer
+
+    # The course of the run
+
+    def planned_steps(self) -> int | None:
+        """The number of steps of the run; None if epochs or `max_steps` determine it."""
+        return None
+
+    def resumed_message(self, state: TrainerState, steps: int) -> str:
+        """How far the run to continue is."""
+        done = f"{state.global_step:,} of {state.max_steps:,} planned steps are done"
+        if state.max_steps == steps:
+            return done
+        return f"{done}; the plan is now {steps:,} steps, and learning rate and phases follow it from here on"
+
+    def states(self) -> dict[str, dict]:
+        """Name and content of further JSON files of a checkpoint. All processes must call it."""
+        return {}
+
+    def load(self, checkpoint: Path) -> None:
+        """Loads `states` when a run is resumed; the trainer has the state of the checkpoint."""
+
+    # Batches
+
+    def sampler(self) -> Sampler | None:
+        """The order of the examples; None for that of Trainer."""
+        return None
+
+    def batch_sampler(self) -> Sampler | None:
+        """The batches; None for the examples of `sampler` in batches of equal numbers."""
+        return None
+
+    def use_loader(self, loader: DataLoader) -> None:
+        """Called with each loader of the training data, before it is read."""
+
+    def describe_step(self, step: int) -> str:
+        """Names the data of a step, counted from 0, for messages. All processes must call it."""
+        return ""
+
+    # Steps
+
+    def count(self, batches: Sequence[Mapping[str, Any]]) -> None:
+        """Called with the batches of each optimizer step, before the first of them."""
+
+    def loss(self, compute: Callable, inputs: dict, with_outputs: bool, items: Tensor | None) -> Any:
+        """The loss of a batch, or (loss, outputs).
+
+        Args:
+            compute: Trainer's `compute_loss`, given inputs and `with_outputs`.
+            items: the number of labels of the step in all processes; None if the loss is a mean over the batch.
+        """
+        return compute(inputs, with_outputs)
+
+    def optimizer(self, create: Callable[[], Optimizer]) -> Optimizer:
+        """The optimizer; `create` is that of Trainer, which keeps an optimizer that the trainer has."""
+        return create()
+
+    def scheduler(self, optimizer: Optimizer) -> LRScheduler | None:
+        """The learning rate by steps; None for `lr_scheduler_type`."""
+        return None
+
+    # Evaluation
+
+    def begin_evaluation(self) -> None:
+        """Called before each evaluation."""
+
+    def predict(self, compute: Callable[[], tuple], model: nn.Module, inputs: dict) -> tuple:
+        """Loss, predictions and labels of an evaluation batch; `compute` is Trainer's `prediction_step`."""
+        return compute()
+
+    def after_evaluation(self, metrics: dict[str, float]) -> None:
+        """Called after each evaluation by all processes; its time does not count as training."""
+
+    # Log
+
+    def logs(self, logs: dict[str, float]) -> dict[str, float]:
+        """The log entry of training. All processes must call it."""
+        return logs
+
+    def watch_losses(self, losses: dict[int, float]) -> None:
+        """Called with each step, counted from 0, and its finite loss."""
+
+    def report_speed(self, seconds: float, steps: int, first: int) -> None:
+        """Called once with the mean of a step over `steps` measured ones and the steps done before this session."""
+
+    def flops_per_token(self) -> float:
+        """Useful floating point operations of the coming steps for each real token; 0 leaves them to Trainer."""
+        return 0.0
