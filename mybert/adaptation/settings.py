@@ -60,6 +60,7 @@ class AdaptSettings(TextSettings):
     """Settings of `adapt`; optimisation is in `PretrainingArguments`."""
 
     command: ClassVar[str] = "adapt"
+    free: ClassVar[tuple[str, ...]] = ("eval_characters", "eval_strategy", "eval_steps")
 
     inputs: list[str] | None = setting(
         None, f"text of the domain, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, identity, versions, write_manifest
+from mybert.common.manifest import fingerprint, identity, write_manifest
 from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import counted
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
 from mybert.corpus.examples.shards import Shard, make_shard, plan_shards, save_shards
 from mybert.corpus.examples.text_encoding import PlainTokenizer, load_wordpiece, plain_tokenizer
@@ -34,7 +35,7 @@ from mybert.corpus.text.selection import require_selectors, select_documents
 from mybert.io.documents import read_documents
 from mybert.io.engines import run_tasks
 from mybert.io.sources import Source, describe_sources, find_sources
-from mybert.io.work_folder import finished_run, job_digest, sizes_and_times, work_folder
+from mybert.io.work_folder import finished_run, sizes_and_times, work_folder
 from mybert.reports.write import add_report
 from tokenization import MyBertTokenizer
 
@@ -64,7 +65,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
     is_limit = settings.max_length is None and tokenizer.model_max_length < _MAX_LENGTH
     settings = copy.copy(settings)  # which keeps `given`
     settings.max_length = settings.max_length or min(_MAX_LENGTH, tokenizer.model_max_length)
-    job = _describe_job(settings, sources, tokenizer) | {"filters": require_selectors(settings)}
+    job = _describe_job(settings, sources, tokenizer)
     if finished_run(settings, job):
         return Path(settings.output)
     staged = work_folder(settings, job, "corpus", lambda scratch: open_stored(scratch) is not None, close_stored)
@@ -81,7 +82,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
                 "same-document, no second sentence"
             )
         # everything that determines the examples
-        key = json.dumps([settings.decisive(), stored.sha256, fingerprint(folder / "tokenizer")], sort_keys=True)
+        key = json.dumps([job.choices, stored.sha256, fingerprint(folder / "tokenizer")], sort_keys=True)
         for part, records in parts.items():
             if any(record["counts"]["examples"] for record in records):
                 paths = [scratch / f"{shard.name}.arrow" for shard in shards if shard.part == part]
@@ -98,7 +99,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
                 # the path of the given folder, whose manifest is looked up later; the copy has other bytes
                 "tokenizer": {"sha256": fingerprint(folder / "tokenizer"), **identity(settings.tokenizer)},
             },
-            job=job_digest(job),
+            job=job.digest,
             seconds=round(time.monotonic() - began, 1),
             **facts,
         )
@@ -108,14 +109,14 @@ def build_corpus(settings: CorpusSettings) -> Path:
     return Path(settings.output)
 
 
-def _describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> dict:
+def _describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer: MyBertTokenizer) -> RunFingerprint:
     """Everything that determines the result. Files are described by name, size and time, without reading them."""
-    return {
-        "settings": settings.decisive(),
-        "inputs": {source.name: sizes_and_times(source.name) for source in sources},
-        "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
-        "versions": versions() | {"sentencex": importlib.metadata.version("sentencex")},
+    inputs = {
+        "inputs": [[source.name, sizes_and_times(source.name)] for source in sources],
+        "tokenizer": {"sha256": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()},
     }
+    others = {"filters": require_selectors(settings), "sentencex": importlib.metadata.version("sentencex")}
+    return RunFingerprint.of(settings, inputs, decisive=others)
 
 
 def _store(scratch: Path, settings: CorpusSettings) -> StoredDocuments:

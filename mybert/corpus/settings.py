@@ -1,7 +1,7 @@
 """Settings of `mybert tokenizer` and `mybert corpus`."""
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -155,8 +155,3 @@ class CorpusSettings(DocumentSettings):
     @property
     def removes_duplicates(self) -> bool:
         return self.deduplicate or self.deduplicate_near is not None
-
-    def decisive(self) -> dict:
-        """The settings that determine the examples, apart from the contents of the inputs and the tokenizer."""
-        free = {"inputs", "tokenizer", "output", "overwrite", "num_proc", "engine", "resume"}
-        return {name: value for name, value in asdict(self).items() if name not in free}

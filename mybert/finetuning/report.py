@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.common.manifest import HISTORY, RESULTS, versions, write_json
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.data_checks import check_data
 from mybert.finetuning.data.validation import row_digests
@@ -31,7 +32,6 @@ from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
 from mybert.reports.checks.finetuning import UNKNOWN_RED
 from mybert.reports.write import add_report
 from mybert.training.curves import CURVES, Panel, draw_curves
-from mybert.training.fingerprint import RunFingerprint
 from mybert.training.run_folder import RunFolder
 
 _CALIBRATED = ".calibrated"  # temporary subfolder of a run

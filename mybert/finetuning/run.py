@@ -13,6 +13,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.common.tables import format_cell
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
@@ -28,16 +29,13 @@ from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
 from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, build_trainer, is_finished, train_run
 from mybert.training.arguments import advise_half, prepare_launch
-from mybert.training.fingerprint import RunFingerprint
+from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
 from mybert.training.trainer import RunTrainer
 
 STAGE = "finetune"
 _INPUTS = ("model", "validation", "test", "teacher", "unlabelled")
-_FREE = {"bootstrap", "slices", "metric_for_best_model", "greater_is_better"}
-"""Settings that may change when a run is resumed, beside those of every training; `metric` decides the last two."""
-_SPLIT = "held_out_by"  # in the fingerprint; older runs lack it: they held out rows by label
 _SWEPT = ("learning_rate", "per_device_train_batch_size", "num_train_epochs", "max_steps")
 
 
@@ -70,11 +68,6 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     folder = RunFolder(
         settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs.values()
     )
-    if settings.share_held_out and folder.is_resumed and _SPLIT not in folder.started:
-        raise UserError(
-            "--resume: an earlier version of MyBERT started this run and held out other validation rows; start "
-            "another run with --overwrite or in another folder"
-        )
     folder.keep_precision(arguments)
     job = _prepare(settings, arguments)
     planned = planned_runs(settings, arguments)
@@ -82,9 +75,8 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     first = next((run for run in planned if run not in finished), None)
     trainers = {} if first is None else {first: build_trainer(job, first)}
     identities = {name: identity(path) for name, path in inputs.items()}
-    # the folder of a run is named by its batch size
-    fingerprint = RunFingerprint.of(settings, arguments, identities, _FREE, fixed={"per_device_train_batch_size"})
-    fingerprint.choices[_SPLIT] = fingerprint.defaults[_SPLIT] = "texts"
+    batch = {"per_device_train_batch_size": arguments.per_device_train_batch_size}  # names the folder of a run
+    fingerprint = RunFingerprint.of(settings, identities, arguments, decisive_arguments(arguments) | batch)
     folder.check_same(fingerprint)
     if folder.was_complete and arguments.process_index == 0:
         print(f"the run in {folder.path} is finished: no step is left to train")

@@ -145,6 +145,7 @@ class FinetuneSettings(EvaluationOptions, SearchOptions, TaskSettings):
     """Model, rows and number of runs of a fine-tuning; `FinetuningArguments` has the optimisation."""
 
     command: ClassVar[str] = "finetune"
+    free: ClassVar[tuple[str, ...]] = ("bootstrap", "slices", "metric_for_best_model", "greater_is_better")
 
     task: str = setting(help=f"One of {', '.join([*TASKS, *SEARCH_TASKS])}, or an alias such as sentiment, ner or qa.")
     model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.", reads=MODEL)

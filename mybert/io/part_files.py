@@ -14,7 +14,7 @@ from mybert.common.json_io import read_json_object
 from mybert.common.manifest import write_json
 from mybert.common.output_folders import staged_file
 from mybert.common.progress import Bar
-from mybert.io.work_folder import describe_rows_job, finished_run, job_digest, working
+from mybert.io.work_folder import describe_rows_job, finished_run, working
 
 Progress = Callable[[int], object]
 Compute = Callable[[int, Path, Progress], dict[str, int]]
@@ -93,8 +93,8 @@ class RowsJob:
 
     def __init__(self, settings: Any):
         self.settings, self._description = settings, describe_rows_job(settings)
-        self.model = self._description["model"]
-        self.digest = job_digest(self._description)
+        self.model = self._description.inputs["model"]
+        self.digest = self._description.digest
         self.finished = finished_run(settings, self._description)
 
     @contextlib.contextmanager

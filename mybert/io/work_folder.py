@@ -3,12 +3,9 @@
 import contextlib
 import functools
 import glob
-import hashlib
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,9 @@ import filelock
 
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json, read_json_object
-from mybert.common.manifest import MANIFEST, identity, versions, write_json
+from mybert.common.manifest import MANIFEST, identity, write_json
 from mybert.common.output_folders import acquire, manifest_beside, staged_folder
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.io.sources import files_of
 
 logger = logging.getLogger(__name__)
@@ -26,7 +24,7 @@ _SCRATCH, _JOB, _LOCK = ".scratch", "job.json", "lock"
 LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 
 
-def finished_run(settings: Any, job: dict) -> dict | None:
+def finished_run(settings: Any, job: RunFingerprint) -> dict | None:
     """The manifest of the output if `--resume` finds there what the same job has made; None if a run is to compute."""
     if not settings.resume:
         return None
@@ -35,7 +33,7 @@ def finished_run(settings: Any, job: dict) -> dict | None:
     manifest = read_json_object(file, f"rebuild {output}") if output.exists() and file.is_file() else {}
     if "job" not in manifest:
         return None
-    if manifest["job"] != job_digest(job):
+    if manifest["job"] != job.digest:
         raise UserError(
             f"--resume: {settings.output} is finished, with other settings or inputs; name another output, or replace "
             "this one by --overwrite in place of --resume"
@@ -44,15 +42,9 @@ def finished_run(settings: Any, job: dict) -> dict | None:
     return manifest
 
 
-def job_digest(job: dict) -> str:
-    """A hash of everything that determines the output, for its manifest; versions apart."""
-    decisive = {name: value for name, value in job.items() if name != "versions"}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
-
-
 def work_folder(
     settings: Any,
-    job: dict,
+    job: RunFingerprint,
     stage: str,
     is_worth: Callable[[Path], bool],
     close: Callable[[], object] = lambda: None,
@@ -64,7 +56,7 @@ def work_folder(
 @contextlib.contextmanager
 def working(
     settings: Any,
-    job: dict,
+    job: RunFingerprint,
     staged: Callable,
     is_worth: Callable[[Path], bool],
     close: Callable[[], object] = lambda: None,
@@ -88,22 +80,16 @@ def working(
             if left is None:
                 scratch.mkdir()
                 _lock(scratch, opened)
-                write_json(scratch / _JOB, job)
+                write_json(scratch / _JOB, job.as_dict())
             yield path, scratch
             opened.close()
             shutil.rmtree(scratch)
 
 
-def describe_rows_job(settings: Any) -> dict:
+def describe_rows_job(settings: Any) -> RunFingerprint:
     """Everything that determines the output of `settings.model` for `settings.inputs`."""
-    free = {"output", "overwrite", "engine", "resume"}
-    return {
-        "settings": {name: value for name, value in asdict(settings).items() if name not in free},
-        "format": Path(settings.output).suffix,
-        "inputs": list(map(sizes_and_times, settings.inputs)),
-        "model": identity(settings.model),
-        "versions": versions(),
-    }
+    inputs = {"model": identity(settings.model), "inputs": [[name, sizes_and_times(name)] for name in settings.inputs]}
+    return RunFingerprint.of(settings, inputs, decisive={"format": Path(settings.output).suffix})
 
 
 def sizes_and_times(name: str) -> list[list[int]]:
@@ -111,7 +97,7 @@ def sizes_and_times(name: str) -> list[list[int]]:
     return [[file.stat().st_size, file.stat().st_mtime_ns] for file in files_of(name)]
 
 
-def unfinished_folder(output: str | Path, job: dict, opened: contextlib.ExitStack) -> Path | None:
+def unfinished_folder(output: str | Path, job: RunFingerprint, opened: contextlib.ExitStack) -> Path | None:
     """The folder of an unfinished run of the same job, locked until `opened` is closed; None if there is none."""
     output = Path(output).resolve()
     for folder in sorted(output.parent.glob(f".{glob.escape(output.name)}.partial-*")):
@@ -121,7 +107,7 @@ def unfinished_folder(output: str | Path, job: dict, opened: contextlib.ExitStac
             continue
         if not isinstance(found, dict):
             continue
-        if different := sorted(name for name in job if found.get(name) != job[name]):
+        if different := job.differences(found):
             logger.warning("--resume: %s is of a run with other %s; starting anew", folder, " and ".join(different))
             continue
         try:

@@ -1,7 +1,6 @@
 """Pretraining on examples: `mybert pretrain`, `adapt` and `distill`."""
 
 import copy
-import dataclasses
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.quantities import counted, with_unit
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
@@ -28,11 +28,11 @@ from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
-from mybert.pretraining.settings import PretrainSettings, TextOptions
+from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.time_budget import Budget
 from mybert.reports.write import add_report
 from mybert.training.arguments import advise_half, explain_unusable
-from mybert.training.fingerprint import RunFingerprint
+from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
 from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_undamaged, set_aside
@@ -40,13 +40,6 @@ from mybert.training.stopping import StopOnSignal, on_signals
 from mybert.training.trainer import RunTrainer
 
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
-_FREE = (
-    *(option.name for option in dataclasses.fields(TextOptions)),  # of the corpus, which is compared by content
-    *("text", "peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
-    *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
-    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-)
-"""Settings and arguments that may change when a run is resumed, beside those of every training."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +171,7 @@ def _fingerprint(
     inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
     checkpoints = {name: getattr(settings, name) for name in ("init_from", *others)}
     inputs |= {name: identity(path) for name, path in checkpoints.items() if path is not None}
-    return RunFingerprint.of(settings, arguments, inputs, _FREE)
+    return RunFingerprint.of(settings, inputs, arguments, decisive_arguments(arguments))
 
 
 def _build_trainer(

@@ -50,6 +50,13 @@ class PretrainSettings(TextOptions):
     """Model, corpus, masking and output; optimisation is in `PretrainingArguments`."""
 
     command: ClassVar[str] = "pretrain"
+    free: ClassVar[tuple[str, ...]] = (
+        *(option.name for option in dataclasses.fields(TextOptions)),  # of the corpus, which is compared by content
+        *("text", "peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
+        *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
+        *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+    )
+    """Settings and training arguments that may change when a run is resumed."""
 
     output: str = setting(
         help="Folder of the finished model; training checkpoints are in OUTPUT/checkpoint-N.", writes=FOLDER

@@ -16,7 +16,7 @@ from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.io.sources import files_of
-from mybert.io.work_folder import describe_rows_job, finished_run, job_digest, work_folder
+from mybert.io.work_folder import describe_rows_job, finished_run, work_folder
 from mybert.retrieval.collections import IDS
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument, IndexOptions
@@ -60,7 +60,7 @@ def build_index(settings: IndexSettings) -> Path:
                     raise UserError("the inputs hold no document with a text; check them and --text-column")
                 index = Index.create(folder, settings.model, made, settings, sample, **options)
             counts = _add(index, settings, skipped)
-            index.finish(job_digest(job))
+            index.finish(job.digest)
             del index  # Windows renames no folder with mapped files
         index = Index(output)
     rows = [*counts.items(), *((f"skipped: {reason}", number) for reason, number in sorted(skipped.items()))]

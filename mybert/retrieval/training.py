@@ -13,6 +13,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 from modeling_mybert import use_for_bert
 from mybert.common.errors import UserError
 from mybert.common.manifest import HISTORY, RESULTS, identity, versions, write_json
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.common.tables import format_cell, print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
@@ -25,7 +26,7 @@ from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
 from mybert.retrieval.trainer import METRIC
 from mybert.training.arguments import explain_unusable, prepare_launch
 from mybert.training.curves import CURVES, Panel, draw_curves
-from mybert.training.fingerprint import RunFingerprint
+from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
 
@@ -78,7 +79,12 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
         if folder is None:
             _print_plan(job)
             return Path(settings.output)
-        fingerprint = RunFingerprint.of(settings, job.arguments, {n: identity(path) for n, path in inputs.items()}, ())
+        fingerprint = RunFingerprint.of(
+            settings,
+            {name: identity(path) for name, path in inputs.items()},
+            job.arguments,
+            decisive_arguments(job.arguments),
+        )
         folder.check_same(fingerprint)
         stop = StopOnSignal(STAGE)
         with folder.opened(settings, fingerprint), on_signals(stop.ask):

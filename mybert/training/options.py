@@ -74,6 +74,23 @@ class TrainingOptions:
         _check_sharding(given)
 
 
+DECISIVE = (
+    *("num_train_epochs", "max_steps", "seed", "data_seed", "dataloader_drop_last", "train_sampling_strategy"),
+    *("optim", "optim_args", "optim_target_modules", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs"),
+    *("warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
+    *("label_smoothing_factor", "bf16", "fp16", "auto_find_batch_size", "average_tokens_across_devices"),
+    *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "load_best_model_at_end"),
+    *("metric_for_best_model", "greater_is_better", "ignore_data_skip", "length_column_name"),
+)
+"""The training arguments that determine the weights of a finished run."""
+
+
+def decisive_arguments(arguments: Any) -> dict[str, Any]:
+    """The values of `DECISIVE`, and `sequences_per_step`, which may be divided otherwise among devices and batches."""
+    in_all = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+    return {name: getattr(arguments, name) for name in DECISIVE} | {"sequences_per_step": in_all}
+
+
 _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
 _SIZES = (
     *("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "warmup_steps"),

@@ -13,8 +13,8 @@ from mybert.common.disk_space import report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest, write_manifest
 from mybert.common.output_folders import empty_folder, exclusive_lock, is_vacant, refuse_existing
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.training.arguments import bfloat16_is_faster, set_bf16
-from mybert.training.fingerprint import RunFingerprint
 
 
 class RunFolder:

@@ -25,6 +25,7 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
 from mybert.common.output_folders import exclusive_lock
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
 from mybert.inference.checkpoint import open_checkpoint
@@ -35,13 +36,12 @@ from mybert.pretraining.run import Adjust, Variant, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.reports.write import add_report
 from mybert.scoring.scorer import Scorer
-from mybert.training.fingerprint import RunFingerprint
+from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
 from tokenization import MyBertTokenizer
 
 STAGE = "adapt"
 _WORK, _RUN, _FACTS, _ROWS, _MODEL = "work", "run.json", "adaptation.json", "rows", "model"
-_FREE = ("eval_characters", "num_proc", "eval_strategy", "eval_steps")
 _NEIGHBOURS = 10
 """Number of new words whose nearest tokens are reported."""
 
@@ -72,7 +72,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     names = settings.inputs, settings.task_data, settings.replay, settings.general
     inputs = [settings.model, settings.words, *itertools.chain(*names)]
     folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
-    fingerprint = RunFingerprint.of(settings, arguments, _describe_inputs(settings), _FREE)
+    fingerprint = RunFingerprint.of(settings, _describe_inputs(settings), arguments, decisive_arguments(arguments))
     folder.check_same(fingerprint)
     if folder.was_complete:
         shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end

@@ -165,7 +165,7 @@ def test_only_a_build_of_the_same_job_is_continued(build, inputs, tmp_path, inte
         build(inputs, **SETTINGS)
     made = interrupt_after(None)
     build(inputs, **SETTINGS, seed=1, output=str(tmp_path / "corpus"))
-    assert "is of a run with other settings" in caplog.text
+    assert "is of a run with other seed" in caplog.text
     assert made[0] == "validation-0"
 
 

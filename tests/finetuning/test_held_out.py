@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 from datasets import Dataset
-from json_files import change_json
 from trained_runs import read_results as results
 
 from modeling_mybert import MyBertConfig
@@ -84,19 +83,6 @@ def test_a_tenth_of_the_training_rows_is_held_out_by_default(finetune, write_row
     assert finetune("text-classification", *words, output="few") == 0
     printed = capsys.readouterr().out
     assert "no validation: 2 training rows" in printed and "warning: 2 training rows" in printed
-
-
-def test_an_unfinished_run_with_other_held_out_rows_is_refused(finetune, write_rows, opinions, tmp_path, capsys):
-    train = write_rows("train.jsonl", opinions)
-    words = ("text-classification", "--train", train, "--max-steps", 1, "--validation-share", 0.1)
-    assert finetune(*words) == 0 == finetune(*words, "--resume")
-    choices = json.loads((tmp_path / "out/manifest.json").read_text())["choices"]
-    del choices["held_out_by"]
-    change_json(tmp_path / "out/manifest.json", choices=choices)
-    capsys.readouterr()
-    assert finetune(*words, "--resume") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "an earlier version of MyBERT started this run and held out other validation rows" in line
 
 
 def test_evaluated_rows_that_were_trained_on_are_counted(finetune, write_rows, opinions, tmp_path, capsys):

@@ -20,6 +20,7 @@ from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest
 from mybert.common.output_folders import refuse_existing
+from mybert.common.run_fingerprint import RunFingerprint
 from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
 from mybert.io.documents import read_documents
@@ -142,13 +143,13 @@ def read_interrupted_build(folder: Path) -> None:
     """Reads the job of an interrupted build and the record of a shard, as `--resume` does."""
     settings = CorpusSettings(["x.txt"], tokenizer="t", output=str(folder / "out"), resume=True)
     with contextlib.ExitStack() as stack:
-        unfinished_folder(settings.output, {"settings": "here"}, stack)
+        unfinished_folder(settings.output, RunFingerprint({"size": 1}, {}), stack)
     finished(folder / "shard.arrow")
 
 
 def interrupted_build() -> dict[str, bytes]:
     record = {"counts": {"a": 1}, "lengths": {"5": 2}, "sums": {}, "sha256": hashlib.sha256(b"rows").hexdigest()}
-    job = {"settings": "there", "inputs": 2}  # another build's, so that nothing is locked
+    job = {"choices": {"size": 2}, "inputs": {}}  # another build's, so that nothing is locked
     files = {"shard.json": record, ".out.partial-x/.scratch/job.json": job}
     return {name: json.dumps(value).encode() for name, value in files.items()} | {"shard.arrow": b"rows"}
 
