@@ -27,6 +27,7 @@ from mybert.pretraining.launch_checks import STAGE, check_arguments
 from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.planning.phases import print_phases
+from mybert.pretraining.planning.rules import given_options
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.time_budget import Budget
@@ -53,6 +54,7 @@ class Variant:
         adjust: changes the model before training, for example freezes weights. It may return a function to be called
             after training.
         command: the command that continues an interrupted run; None for `stage`.
+        fixed: names of options that a time budget does not choose.
     """
 
     stage: str = STAGE
@@ -60,6 +62,7 @@ class Variant:
     inputs: tuple[str, ...] = ()
     adjust: Adjust | None = None
     command: str | None = None
+    fixed: tuple[str, ...] = ()
 
 
 def pretrain(
@@ -103,8 +106,9 @@ def pretrain(
     budget = None
     if settings.time_budget is not None:
         clock = ClockProgress(settings.time_budget, started)
-        budget = Budget.prepare(settings, arguments, corpora[0], clock, folder)
-        settings = budget.plan.apply(settings, arguments)
+        given = given_options(settings, arguments) | {*variant.fixed}
+        budget = Budget.prepare(settings, arguments, corpora[0], clock, folder, given)
+        settings = budget.plan.apply(settings, arguments, given)
         if settings.dry_run:
             return Path(settings.output)
     fingerprint = _fingerprint(settings, arguments, corpora, variant.inputs)

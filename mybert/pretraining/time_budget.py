@@ -39,14 +39,18 @@ class Budget(TrainerCallback):
         corpus: Corpus,
         clock: ClockProgress,
         folder: RunFolder | None,
+        given: set[str],
     ) -> "Budget":
-        """Reads the plan of a resumed run; otherwise measures, makes a plan and prints it."""
+        """Reads the plan of a resumed run; otherwise measures, makes a plan and prints it.
+
+        `given`: names of options that are not chosen.
+        """
         file = folder.path / PLAN if folder is not None and folder.is_resumed else None
         if file is not None and file.is_file():
             return cls._read(file, clock)
         if arguments.process_index == 0:
             print("measuring the speed of this machine: seconds, at most half a minute", flush=True)
-        plan = make_plan(settings, arguments, corpus, clock)
+        plan = make_plan(settings, arguments, corpus, clock, given)
         if arguments.world_size > 1:  # processes measure differently
             shared = [plan, clock.reserve]
             broadcast_object_list(shared)

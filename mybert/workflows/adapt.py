@@ -124,12 +124,11 @@ def _prepared(
         if settings.resume and (output / _WORK / _FACTS).is_file():
             yield None
             return
-        run = {"choices": fingerprint.choices, "inputs": fingerprint.inputs}
-        left = read_json_object(folder / _RUN, f"remove {folder}") if (folder / _RUN).is_file() else None
-        if not settings.resume or left != run:
+        left = read_json_object(folder / _RUN, f"remove {folder}") if (folder / _RUN).is_file() else {}
+        if not settings.resume or fingerprint.differences(left):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            write_json(folder / _RUN, run)
+            write_json(folder / _RUN, fingerprint.as_dict())
         else:
             print(f"--resume: the preparation in {folder} is continued")
         try:
@@ -195,7 +194,7 @@ def _train(
 def _training_settings(
     settings: AdaptSettings, start: Path, output: Path, time_budget: str | None
 ) -> PretrainSettings:
-    choices = PretrainSettings(
+    return PretrainSettings(
         corpus=str(output.parent / CORPUS),
         output=str(output),
         init_from=str(start),
@@ -204,8 +203,6 @@ def _training_settings(
         time_budget=time_budget,
         resume=(output / MANIFEST).is_file(),
     )
-    choices.given = {"optimizer"}  # a time budget would choose one for training from random weights
-    return choices
 
 
 def _pretrain(
@@ -215,9 +212,9 @@ def _pretrain(
         return
     arguments = copy.deepcopy(arguments)
     arguments.output_dir = choices.output
-    if hasattr(arguments, "given"):
-        arguments.given = {*arguments.given, "learning_rate"}
-    pretrain(choices, arguments, Variant(adjust=adjust, command=STAGE), started)
+    # a time budget would choose these for training from random weights
+    fixed = ("optimizer", "learning_rate")
+    pretrain(choices, arguments, Variant(adjust=adjust, command=STAGE, fixed=fixed), started)
 
 
 def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: bool) -> dict[str, Any]:

@@ -94,10 +94,8 @@ def _with_corpus(
         for line in warning_lines(Path(corpus)):
             print(line)
     processes.wait_for_everyone()
-    read = dataclasses.asdict(TextOptions())
-    with_corpus = dataclasses.replace(settings, text=[], corpus=corpus, **read)
-    if hasattr(settings, "given"):
-        with_corpus.given = settings.given
+    with_corpus = copy.copy(settings)
+    vars(with_corpus).update(dataclasses.asdict(TextOptions()), text=[], corpus=corpus)
     return with_corpus
 
 

@@ -19,7 +19,7 @@ from mybert.pretraining.planning import budget_plan as planning
 from mybert.pretraining.planning import candidates, measurement
 from mybert.pretraining.planning.candidates import tokens_per_batch
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps, random_corpus
-from mybert.pretraining.planning.rules import budget_rules, options_by_rule
+from mybert.pretraining.planning.rules import budget_rules, given_options, options_by_rule
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training import run_progress
 from mybert.training.run_progress import ClockProgress
@@ -218,7 +218,8 @@ def plan_of(monkeypatch, corpus_folder):
         settings = PretrainSettings(output="out", corpus="corpus", time_budget=str(budget), **dict(given))
         arguments = PretrainingArguments(output_dir="out", use_cpu=True, **arguments)
         clock = ClockProgress(budget, started=time.monotonic())
-        return planning.make_plan(settings, arguments, Corpus.load(str(corpus_folder)), clock)
+        given = given_options(settings, arguments)
+        return planning.make_plan(settings, arguments, Corpus.load(str(corpus_folder)), clock, given)
 
     return make
 

@@ -68,9 +68,8 @@ class BudgetPlan:
     events: dict[str, float] = field(default_factory=dict)
     later: dict[str, float] = field(default_factory=dict)
 
-    def apply(self, settings: PretrainSettings, arguments: TrainingArguments) -> PretrainSettings:
+    def apply(self, settings: PretrainSettings, arguments: TrainingArguments, given: set[str]) -> PretrainSettings:
         """Sets the chosen values; `arguments` are changed in place. A value given to a resumed run stays."""
-        given = given_options(settings, arguments)
         for name, value in self.choices.items():
             if name not in given and not hasattr(settings, name):
                 setattr(arguments, name, SchedulerType(value) if name == "lr_scheduler_type" else value)
@@ -126,10 +125,10 @@ def check_budget_settings(settings: PretrainSettings, arguments: TrainingArgumen
 
 
 def make_plan(
-    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: ClockProgress
+    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: ClockProgress, given: set[str]
 ) -> BudgetPlan:
     """Measures the speed of this machine and chooses the options that are not given."""
-    given, plan, longest = given_options(settings, arguments), BudgetPlan({}, []), corpus.shape.longest
+    plan, longest = BudgetPlan({}, []), corpus.shape.longest
     chooser = Chooser(
         with_schedule(settings, given, longest),
         arguments,
