@@ -19,7 +19,7 @@ from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSetting
 from mybert.inference.checkpoint import open_checkpoint, trained_tokens
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.evaluation import label_sums, metrics_from_sums
-from mybert.training.soft_targets import soft_loss
+from mybert.training.objective import soft_loss
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from mybert.finetuning.settings import FinetuneSettings, PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Task
 from mybert.inference.checkpoint import trained_tokens
-from mybert.training.soft_targets import soft_loss
+from mybert.training.objective import soft_loss
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.training.arguments import explain_unusable
-from mybert.training.history import History
+from mybert.training.log import History
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal
@@ -138,8 +138,9 @@ def _train_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     model.save_pretrained(folder / MODEL)
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)
-    steps, tokens, seconds = log[-1].values()
-    amounts = {"steps": steps, "best_step": steps, "seconds": seconds, "tokens_seen": tokens, "flops": 0}
+    end, steps = log[-1], log[-1]["step"]
+    seen = {"seconds": end["training_seconds"], "tokens_seen": end["num_input_tokens_seen"]}
+    amounts = {"steps": steps, "best_step": steps, **seen, "flops": 0}
     write_json(folder / RESULTS, {**run.recipe._asdict(), "seed": run.seed, "metrics": {}, **amounts, "log": log})
     return model
 

@@ -1,22 +1,66 @@
-"""TrainingArguments of pretraining."""
+"""TrainingArguments of pretraining, and the checks of settings and arguments before it starts."""
 
+import copy
 from dataclasses import dataclass
 
+from transformers import TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
 from mybert.common.errors import UserError
-from mybert.pretraining.settings import PretrainingOptions
-from mybert.training.arguments import DeviceArguments, check_arguments, settle_arguments
+from mybert.pretraining.planning.budget_plan import check_budget_settings
+from mybert.pretraining.settings import PretrainingOptions, PretrainSettings
+from mybert.training.arguments import RunArguments, prepare_launch
+from mybert.training.run_folder import RunFolder
+
+STAGE = "pretrain"
 
 
 @dataclass
-class PretrainingArguments(PretrainingOptions, DeviceArguments):
+class PretrainingArguments(PretrainingOptions, RunArguments):
     """transformers' TrainingArguments with the defaults of `PretrainingOptions`."""
 
     def __post_init__(self):
-        settle_arguments(self)
-        self.check_values(self)
         super().__post_init__()
-        check_arguments(self)
         if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
             raise UserError(
                 "accelerator_config: each process reads its own batches; leave split_batches and dispatch_batches out"
             )
+
+
+def check_output(settings: PretrainSettings, arguments: TrainingArguments | None = None) -> None:
+    """Checks the output folder and the arguments of `pretrain` before its corpus is built."""
+    arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
+    check_arguments(settings, arguments, STAGE)
+    if not settings.dry_run:
+        inputs = (*settings.text, settings.init_from)
+        RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
+
+
+def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, stage: str) -> None:
+    """Raises a UserError if `arguments` cannot be used with `settings`; completes the others."""
+    prepare_launch(arguments, settings.output, stage)
+    if settings.is_scheduled:
+        check_schedule_settings(settings, arguments)
+    if settings.initial_weights != "random" and stage != STAGE:
+        raise UserError(f"`mybert {stage}` has no --initial-weights")
+    if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
+        raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
+    if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would silently keep whole copies
+        raise UserError("--fsdp has no effect on the CPU, where each process holds the whole model; leave it out")
+    if settings.optimizer == "muon" and arguments.optim != type(arguments).optim:
+        raise UserError("--optim has no effect with --optimizer muon; leave one of them out")
+    if settings.optimizer == "muon" and (arguments.fsdp or arguments.deepspeed):
+        raise UserError("--optimizer muon needs whole matrices: leave --fsdp and --deepspeed out")
+    if settings.dry_run:
+        arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
+        arguments.report_to = []
+
+
+def check_schedule_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
+    """Raises a UserError for arguments that have no effect with a schedule or a time budget."""
+    if arguments.train_sampling_strategy == "group_by_length":
+        raise UserError("--train-sampling-strategy group_by_length has no effect with a schedule; leave it out")
+    if IntervalStrategy.EPOCH in (arguments.eval_strategy, arguments.save_strategy, arguments.logging_strategy):
+        raise UserError("with a schedule or a time budget, log, evaluate and save by steps, not by epoch")
+    if settings.time_budget is not None:
+        check_budget_settings(settings, arguments)

@@ -23,7 +23,6 @@ from mybert.pretraining.data.batching import FILLER, EpochSampler, ExampleDatase
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler, example_lengths
 from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
-from mybert.pretraining.loss_spikes import LossSpikes
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left, phase_at
 from mybert.pretraining.samples import Samples, write_sample
@@ -31,6 +30,7 @@ from mybert.pretraining.sharding import shard
 from mybert.pretraining.token_accuracy import TokenAccuracy
 from mybert.training.epochs import innermost_sampler, steps_per_epoch
 from mybert.training.muon import MuonAdamW
+from mybert.training.nonfinite import LossSpikes
 from mybert.training.objective import Objective
 from mybert.training.run_progress import ClockProgress
 from mybert.training.speed import measure_peak

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import TrainingArguments, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -17,13 +17,12 @@ from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.quantities import counted, with_unit
 from mybert.common.run_fingerprint import RunFingerprint
-from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.initialization.from_text import initialize_from_text
 from mybert.pretraining.initialization.initial_model import build_model, trained_length
-from mybert.pretraining.launch_checks import STAGE, check_arguments
 from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.planning.phases import print_phases
@@ -114,31 +113,38 @@ def pretrain(
     fingerprint = _fingerprint(settings, arguments, corpora, variant.inputs)
     if folder:
         folder.check_same(fingerprint)
-    model, comparison, finish = _start_model(settings, arguments, corpora, variant, is_new=checkpoint is None)
+    start = _start(settings, arguments, corpora, variant, is_new=checkpoint is None)
     stop = StopOnSignal(variant.command or variant.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             arguments.output_dir = temporary
-            _train(_build_trainer(settings, arguments, corpora, model, stop, comparison, None), settings, stop, None)
+            _train(_build_trainer(settings, arguments, corpora, start, stop, None), settings, stop, None)
         return Path(settings.output)
     arguments.output_dir = settings.output
-    trainer = _build_trainer(settings, arguments, corpora, model, stop, comparison, budget)
+    trainer = _build_trainer(settings, arguments, corpora, start, stop, budget)
     with folder.opened(settings.of_training(), fingerprint):
         if arguments.process_index == 0:
             if budget:
                 budget.keep(folder.path)
             set_aside(damaged, checkpoint)
         _train(trainer, settings, stop, checkpoint)
-        if finish:
-            finish()
+        if start.finish:
+            start.finish()
         _finish(trainer, settings, folder, fingerprint, budget)
     return folder.path
 
 
-def _start_model(
+class Start(NamedTuple):
+    """What a run starts with: the model, its comparison with a teacher, and what `Variant.adjust` returned."""
+
+    model: MyBertForPreTraining
+    comparison: Any
+    finish: Callable[[], object] | None
+
+
+def _start(
     settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], variant: Variant, is_new: bool
-) -> tuple[MyBertForPreTraining, Any, Callable[[], object] | None]:
-    """The model before the first step, its teacher, and the function to call after training (`Variant.adjust`)."""
+) -> Start:
     set_seed(arguments.seed)
     longest = max(corpus.shape.longest for corpus in corpora)
     comparison = None
@@ -152,7 +158,7 @@ def _start_model(
     corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
     if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
         arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
-    return model, comparison, finish
+    return Start(model, comparison, finish)
 
 
 def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict[Path, str]]:
@@ -182,9 +188,8 @@ def _build_trainer(
     settings: PretrainSettings,
     arguments: TrainingArguments,
     corpora: list[Corpus],
-    model: MyBertForPreTraining,
+    start: Start,
     stop: StopOnSignal,
-    comparison: Any,
     budget: Budget | None,
 ) -> RunTrainer:
     first = corpora[0]
@@ -203,14 +208,14 @@ def _build_trainer(
         max_tokens_per_batch=None if pace else settings.max_tokens_per_batch,
         muon=settings.optimizer == "muon",
         pace=pace,
-        comparison=comparison,
+        comparison=start.comparison,
         peak_flops=settings.peak_flops,
     )
     with explain_unusable():
         trainer = objective.trainer_of(
             arguments,
             budget.held_out(first.validation) if budget else first.validation,
-            model=model,
+            model=start.model,
             data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=first.tokenizer,

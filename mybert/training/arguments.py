@@ -3,7 +3,8 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import torch
 from accelerate.state import AcceleratorState
@@ -13,7 +14,7 @@ from transformers.utils import logging
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.inference.cpu.processor import has_bfloat16_products
-from mybert.training.reporters import check_login
+from mybert.training.log import check_login
 
 logger = logging.get_logger(__name__)
 
@@ -22,8 +23,19 @@ _MIN_HIDDEN_SIZE = 256
 """Smaller models train in minutes in any precision."""
 
 
-class DeviceArguments(TrainingArguments):
-    """TrainingArguments whose device has no index on the CPU, where every process has the same one."""
+class RunArguments(TrainingArguments):
+    """TrainingArguments that are checked and completed; the other base class has `check_values`.
+
+    The device has no index on the CPU, where every process has the same one.
+    """
+
+    check_values: ClassVar[Callable[[Any], None]]
+
+    def __post_init__(self):
+        settle_arguments(self)
+        self.check_values(self)  # before transformers fills values in
+        super().__post_init__()
+        check_arguments(self)
 
     @property
     def device(self) -> torch.device:

@@ -1,7 +1,9 @@
-"""Handling of gradients and losses that are not finite: stop the run, or skip the step."""
+"""Steps that go wrong: gradients and losses that are not finite, and losses that stand out."""
 
 import logging
 import math
+import statistics
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import torch
@@ -9,16 +11,34 @@ from accelerate import PartialState
 from torch import Tensor
 
 from mybert.common.errors import UserError
-from mybert.training.deferred_read import DeferredRead
 
 logger = logging.getLogger(__name__)
 
 _MAX_CONSECUTIVE = 20
 """Steps in a row: skipped ones, or float16 ones whose loss overflows (a smaller scale helps gradients, not losses)."""
+_WINDOW, _MIN_KNOWN = 200, 50
+_MAX_DEVIATIONS = 8
+_MIN_DEVIATION = 0.01  # of the median; without it every step of a run without noise would stand out
 
 
 class Diverged(UserError):
     """A gradient or loss is not finite, and such steps are not skipped."""
+
+
+class DeferredRead:
+    """Starts copying a small tensor, (n,), to the host; only `read` waits for the device."""
+
+    def __init__(self, values: Tensor):
+        self.is_immediate = values.device.type == "cpu"
+        self._values = values.to("cpu", non_blocking=values.is_cuda)
+        self._copied = torch.cuda.Event() if values.is_cuda else None
+        if self._copied is not None:
+            self._copied.record()
+
+    def read(self) -> list[float]:
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._values.tolist()
 
 
 class NonFiniteSteps:
@@ -100,3 +120,33 @@ class NonFiniteSteps:
 
     def _fail(self, step: int, message: str) -> None:
         raise Diverged(f"step {step + 1}: {message}{self.describe(step)}; {self.remedy}")
+
+
+class LossSpikes:
+    """Finds losses far above the median of the last 200, in units of their median absolute deviation.
+
+    The unit is scaled to the standard deviation of normal noise. Median and deviation are robust to the spikes
+    themselves. No spike is reported before 50 losses of a phase are known: longer sequences have higher losses.
+    """
+
+    def __init__(self):
+        self._losses: deque[float] = deque(maxlen=_WINDOW)
+        self._phase: object = None
+
+    def find(self, losses: Mapping[int, float], phase: object = None) -> list[tuple[int, float]]:
+        """Step and previous median of each spike among the losses, which are in the order of their steps.
+
+        Losses of earlier calls with another `phase` are forgotten.
+        """
+        if phase is not self._phase:
+            self._losses.clear()
+            self._phase = phase
+        spikes = []
+        for step, loss in losses.items():
+            if len(self._losses) >= _MIN_KNOWN:
+                median = statistics.median(self._losses)
+                deviation = 1.4826 * statistics.median(abs(known - median) for known in self._losses)
+                if loss > median + _MAX_DEVIATIONS * max(deviation, _MIN_DEVIATION * median):
+                    spikes.append((step, median))
+            self._losses.append(loss)
+        return spikes

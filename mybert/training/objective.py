@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.nn.functional import kl_div, log_softmax
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler
@@ -119,3 +120,17 @@ class Objective:
     def flops_per_token(self) -> float:
         """Useful floating point operations of the coming steps for each real token; 0 leaves them to Trainer."""
         return 0.0
+
+
+def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Σ over classes of KL(teacher || student) at a temperature, times its square (Hinton et al. 2015, section 2).
+
+    Args:
+        student, teacher: (…, classes) logits.
+
+    Returns:
+        (…).
+    """
+    expected = log_softmax(teacher.float() / temperature, -1)
+    found = log_softmax(student.float() / temperature, -1)
+    return kl_div(found, expected, reduction="none", log_target=True).sum(-1) * temperature**2

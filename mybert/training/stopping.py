@@ -12,7 +12,7 @@ from accelerate.utils import reduce
 from transformers import TrainerCallback, TrainingArguments
 
 from mybert.common.invocation import resuming_call
-from mybert.training.deferred_read import DeferredRead
+from mybert.training.nonfinite import DeferredRead
 
 PREEMPTED = 128 + signal.SIGTERM
 """Exit status of a run that was stopped by a signal and has saved a checkpoint."""

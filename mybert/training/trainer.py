@@ -29,17 +29,14 @@ from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
-from mybert.training.history import History
 from mybert.training.live_display import LiveDisplay
 from mybert.training.loader_workers import ignore_signals_in_workers
-from mybert.training.log_lines import log_in_lines
+from mybert.training.log import History, log_in_lines, name_as_in_log
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Objective
-from mybert.training.reporters import name_as_in_log
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
-from mybert.training.speed import StepTimer
-from mybert.training.step_measures import StepMeasures
+from mybert.training.speed import StepMeasures, StepTimer
 from mybert.training.stopping import Preempted, StopOnSignal
 
 METRICS = "training_metrics.json"

@@ -15,9 +15,8 @@ from accelerate import PartialState
 from transformers import TrainingArguments, set_seed
 
 from modeling_mybert import MyBertForPreTraining
-from mybert.adaptation.comparison import held_out_scores, nearest_tokens
+from mybert.adaptation.comparison import held_out_scores, nearest_tokens, print_adaptation
 from mybert.adaptation.preparation import CORPUS, DOMAIN, GENERAL, START, prepare
-from mybert.adaptation.report import print_adaptation
 from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
@@ -30,8 +29,7 @@ from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
-from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.launch_checks import check_schedule_settings
+from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings
 from mybert.pretraining.run import Adjust, Variant, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.reports.write import add_report

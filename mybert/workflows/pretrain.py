@@ -82,7 +82,7 @@ def _with_corpus(
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    from mybert.pretraining.launch_checks import check_output
+    from mybert.pretraining.arguments import check_output
     from mybert.reports.closing_lines import warning_lines
 
     check_output(settings, arguments)

@@ -21,7 +21,7 @@ from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, store_logits
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.training import Job, build_trainer
-from mybert.training.soft_targets import soft_loss
+from mybert.training.objective import soft_loss
 from mybert.training.stopping import StopOnSignal
 from tokenization import MyBertTokenizer
 

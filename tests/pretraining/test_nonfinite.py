@@ -5,9 +5,8 @@ import torch
 
 from mybert.pretraining.data.batching import FILLER, EpochSampler
 from mybert.pretraining.data.counter_based_random import permutation
-from mybert.pretraining.loss_spikes import LossSpikes
 from mybert.training.epochs import innermost_sampler
-from mybert.training.nonfinite import Diverged
+from mybert.training.nonfinite import Diverged, LossSpikes
 
 
 def poison(trainer, steps):

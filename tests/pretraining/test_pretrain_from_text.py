@@ -11,8 +11,7 @@ from mybert.common.error_messages import short_list
 from mybert.common.errors import UserError
 from mybert.common.manifest import read_manifest, write_manifest
 from mybert.io.sources import describe_sources, find_sources
-from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.launch_checks import check_output
+from mybert.pretraining.arguments import PretrainingArguments, check_output
 from mybert.pretraining.settings import PretrainSettings
 from mybert.workflows import pretrain as workflow
 from mybert.workflows.pretrain import TextSize, vocabulary_size

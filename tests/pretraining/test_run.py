@@ -24,8 +24,7 @@ from mybert.pretraining.report import print_report
 from mybert.pretraining.run import _drop_checkpoints, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training import arguments as arguments_of_training
-from mybert.training.deferred_read import DeferredRead
-from mybert.training.nonfinite import NonFiniteSteps
+from mybert.training.nonfinite import DeferredRead, NonFiniteSteps
 
 
 def bert_folder(tokenizer, folder, positions=32, dropout=0.1):

@@ -16,9 +16,9 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from mybert import UserError
 from mybert.common.progress import Bar, sparkline
 from mybert.training.live_display import LiveDisplay
+from mybert.training.log import check_login
 from mybert.training.options import TRACKERS
-from mybert.training.reporters import check_login
-from mybert.training.step_measures import StepMeasures
+from mybert.training.speed import StepMeasures
 
 
 def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():

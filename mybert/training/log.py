@@ -1,14 +1,22 @@
-"""Human-readable Trainer log lines."""
+"""The log of a training: log.jsonl, readable lines, and experiment trackers (--report-to)."""
 
+import functools
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, is_wandb_available
 
+from mybert.common.error_messages import cause
+from mybert.common.errors import UserError
+from mybert.common.manifest import HISTORY, json_line
 from mybert.common.metric_titles import metric_title
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import format_cell
 
+_NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
 _FORMATS = {
     "num_input_tokens_seen": lambda tokens: f"{tokens:,} tokens",
@@ -23,6 +31,44 @@ _HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_r
 _HIDDEN |= {"optimizer_share"}
 _HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs"}  # the same in every evaluation
 _SPEEDS = ("_runtime", "_per_second", "_time")
+
+
+class History:
+    """Writes log.jsonl into the folder of a run, from `restart` on, if it `writes` at all."""
+
+    def __init__(self, writes: bool):
+        self._writes = writes
+        self.path: Path | None = None
+
+    def restart(self, folder: str, log_history: Sequence[Mapping]) -> None:
+        """Writes all events so far; a resumed run repeats none that its checkpoint does not know."""
+        if self._writes:
+            self.path = Path(folder) / HISTORY
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text("".join(map(history_line, log_history)), encoding="utf-8", newline="\n")
+
+    def append(self, event: Mapping) -> None:
+        if self.path:
+            with self.path.open("a", encoding="utf-8", newline="\n") as file:
+                file.write(history_line(event))
+
+
+def history_line(event: Mapping) -> str:
+    """A line of JSON from an entry of `TrainerState.log_history`.
+
+    It has `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without evaluation and saving) and
+    the other names as Trainer logs them.
+    """
+    first = dict.fromkeys(("step", "epoch", "tokens", "seconds"))
+    return json_line(first | {log_name(name): value for name, value in event.items()})
+
+
+def log_name(name: str) -> str:
+    """The name in log.jsonl of a value that Trainer logs."""
+    return _NAMES.get(name, name)
+
+
+# Lines
 
 
 def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int = 0) -> str:
@@ -87,3 +133,51 @@ def log_in_lines(trainer: Trainer, display: TrainerCallback) -> None:
         trainer.add_callback(_Lines)
     elif trainer.pop_callback(PrinterCallback):
         trainer.add_callback(_Lines)
+
+
+# Experiment trackers
+
+
+def check_login(names: Sequence[str]) -> None:
+    """Raises a UserError if a tracker has no login."""
+    if "wandb" in names and is_wandb_available() and not _has_wandb_login():
+        raise UserError(
+            "--report-to wandb: there is no login; use `wandb login` or WANDB_API_KEY, or WANDB_MODE=offline to log "
+            "into files"
+        )
+
+
+def _has_wandb_login() -> bool:
+    """Whether wandb has an API key, or needs none. Nothing is sent."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    if os.environ.get("WANDB_MODE", "online") not in ("online", "shared"):
+        return True
+    import wandb  # after the checks of the environment: its import takes seconds
+
+    return bool(wandb.login(prompt=False, verify=False))
+
+
+def name_as_in_log(trainer: Trainer) -> None:
+    """Makes the trackers of a trainer log under the names of log.jsonl, such as `tokens` and `seconds`.
+
+    A tracker that cannot start raises a UserError.
+    """
+    trackers = tuple(INTEGRATION_TO_CALLBACK.values())
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, trackers):
+            callback.on_train_begin = functools.partial(_explained, callback.on_train_begin)
+            callback.on_log = functools.partial(_renamed, callback.on_log)
+
+
+def _explained(begin: Callable, *arguments, **kwargs):
+    """Raises a UserError if a tracker cannot be used, for example without a login."""
+    try:
+        return begin(*arguments, **kwargs)
+    except Exception as error:  # each tracker has its own types
+        raise UserError(f"--report-to: {cause(error)}") from error
+
+
+def _renamed(on_log: Callable, args, state, control, logs=None, **kwargs):
+    logs = {log_name(name): value for name, value in (logs or {}).items() if value is not None}
+    return on_log(args, state, control, logs=logs, **kwargs)
