@@ -12,11 +12,16 @@ from mybert.corpus.text.document_store import StoredDocuments, read_stored
 
 SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 100, 500
 TOKENS_A_BYTE = 0.25  # of English text, without a sample
-BYTES_A_TOKEN = 5  # input_ids and token_type_ids
-BYTES_A_ROW = 9  # two offsets and the label
+_BYTES_A_TOKEN = 5  # input_ids and token_type_ids
+_BYTES_A_ROW = 9  # two offsets and the label
 _SPECIAL_TOKENS = 3
 _SHARE_FILLED = 0.8  # of the maximum length
 _PAIRS_FACTOR = 1.5  # a random segment B uses text a second time
+
+
+def examples_bytes(tokens: float, length: float) -> float:
+    """Bytes of stored examples with that number of real tokens, in rows of `length` tokens."""
+    return tokens * (_BYTES_A_TOKEN + _BYTES_A_ROW / length)
 
 
 def require_room(
@@ -30,8 +35,8 @@ def require_room(
     sample = [text[:SAMPLE_CHARACTERS] for text in texts]
     tokens = sum(map(len, tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)))
     tokens_per_byte = tokens / sum(len(text.encode()) for text in sample)
-    per_example = _SPECIAL_TOKENS * BYTES_A_TOKEN + BYTES_A_ROW
-    bytes_per_token = BYTES_A_TOKEN + per_example / (_SHARE_FILLED * settings.max_length)
+    length = _SHARE_FILLED * settings.max_length
+    bytes_per_token = examples_bytes(1, length) + _SPECIAL_TOKENS * _BYTES_A_TOKEN / length
     uses = settings.dupe_factor * (_PAIRS_FACTOR if settings.nsp else 1)
     size = stored.size * stored.lengths[documents].sum() / stored.lengths.sum()
     examples = int(size * tokens_per_byte * uses * bytes_per_token)

@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.common.manifest import HISTORY, RESULTS, versions, write_json
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.data_checks import check_data
 from mybert.finetuning.data.validation import row_digests
@@ -38,7 +37,7 @@ _CALIBRATED = ".calibrated"  # temporary subfolder of a run
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 
 
-def write_results(job: Job, outcome: Outcome, folder: RunFolder, fingerprint: RunFingerprint) -> None:
+def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     """Moves the best model into the output folder, evaluates it, and writes the results and the manifest."""
     settings, arguments, data, metric = job.settings, job.arguments, job.data, job.metric
     output, results, scores = folder.path, outcome.results, outcome.scores
@@ -100,8 +99,6 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder, fingerprint: Ru
         },
     )
     folder.finish(
-        settings,
-        fingerprint,
         counts={name: split["rows"] for name, split in data.overview.items()},
         training=amounts,
         metrics={name: found["metrics"] for name, found in evaluations.items()},

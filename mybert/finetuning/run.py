@@ -13,7 +13,6 @@ from transformers.trainer_utils import IntervalStrategy
 
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.common.tables import format_cell
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
@@ -65,9 +64,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     if settings.dry_run:
         dry_run(_prepare(settings, arguments), planned_runs(settings, arguments))
         return Path(settings.output)
-    folder = RunFolder(
-        settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs.values()
-    )
+    folder = RunFolder(settings, STAGE, inputs.values())
     folder.keep_precision(arguments)
     job = _prepare(settings, arguments)
     planned = planned_runs(settings, arguments)
@@ -76,17 +73,16 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     trainers = {} if first is None else {first: build_trainer(job, first)}
     identities = {name: identity(path) for name, path in inputs.items()}
     batch = {"per_device_train_batch_size": arguments.per_device_train_batch_size}  # names the folder of a run
-    fingerprint = RunFingerprint.of(settings, identities, arguments, decisive_arguments(arguments) | batch)
-    folder.check_same(fingerprint)
+    folder.check_same(settings, identities, arguments, decisive_arguments(arguments) | batch)
     if folder.was_complete and arguments.process_index == 0:
         print(f"the run in {folder.path} is finished: no step is left to train")
-    with folder.opened(settings, fingerprint), on_signals(job.stop.ask):
+    with folder.opened(), on_signals(job.stop.ask):
         if arguments.process_index == 0:
             store_logits(job.data.train_features, folder.path)
         own, planned = cross_validated(job, planned, folder.path)
         outcome = _train_all(own, planned, folder.path, trainers if own is job else {})
         if arguments.process_index == 0:
-            write_results(own, outcome, folder, fingerprint)
+            write_results(own, outcome, folder)
             remove_logits(folder.path)
     return folder.path
 

@@ -33,7 +33,7 @@ def check_output(settings: PretrainSettings, arguments: TrainingArguments | None
     check_arguments(settings, arguments, STAGE)
     if not settings.dry_run:
         inputs = (*settings.text, settings.init_from)
-        RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
+        RunFolder(settings, STAGE, inputs)
 
 
 def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, stage: str) -> None:

@@ -16,7 +16,6 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.manifest import identity
 from mybert.common.quantities import counted, with_unit
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
@@ -94,9 +93,7 @@ def pretrain(
     damaged: dict[Path, str] = {}
     if not settings.dry_run:
         inputs = [getattr(settings, name) for name in ("corpus", "phase2_corpus", "init_from", *variant.inputs)]
-        folder = RunFolder(
-            settings.output, variant.stage, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs
-        )
+        folder = RunFolder(settings, variant.stage, inputs)
         folder.keep_precision(arguments)
         checkpoint, damaged = _find_checkpoint(folder, arguments.process_index)
     corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
@@ -110,9 +107,9 @@ def pretrain(
         settings = budget.plan.apply(settings, arguments, given)
         if settings.dry_run:
             return Path(settings.output)
-    fingerprint = _fingerprint(settings, arguments, corpora, variant.inputs)
     if folder:
-        folder.check_same(fingerprint)
+        known = _identities(settings, corpora, variant.inputs)
+        folder.check_same(settings, known, arguments, decisive_arguments(arguments))
     start = _start(settings, arguments, corpora, variant, is_new=checkpoint is None)
     stop = StopOnSignal(variant.command or variant.stage)
     if folder is None:
@@ -122,7 +119,7 @@ def pretrain(
         return Path(settings.output)
     arguments.output_dir = settings.output
     trainer = _build_trainer(settings, arguments, corpora, start, stop, budget)
-    with folder.opened(settings.of_training(), fingerprint):
+    with folder.opened():
         if arguments.process_index == 0:
             if budget:
                 budget.keep(folder.path)
@@ -130,7 +127,7 @@ def pretrain(
         _train(trainer, settings, stop, checkpoint)
         if start.finish:
             start.finish()
-        _finish(trainer, settings, folder, fingerprint, budget)
+        _finish(trainer, settings, folder, budget)
     return folder.path
 
 
@@ -175,13 +172,11 @@ def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict
     return checkpoint, damaged
 
 
-def _fingerprint(
-    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], others: tuple[str, ...]
-) -> RunFingerprint:
+def _identities(settings: PretrainSettings, corpora: list[Corpus], others: tuple[str, ...]) -> dict[str, dict]:
+    """The inputs of the run by the names of their settings."""
     inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
     checkpoints = {name: getattr(settings, name) for name in ("init_from", *others)}
-    inputs |= {name: identity(path) for name, path in checkpoints.items() if path is not None}
-    return RunFingerprint.of(settings, inputs, arguments, decisive_arguments(arguments))
+    return inputs | {name: identity(path) for name, path in checkpoints.items() if path is not None}
 
 
 def _build_trainer(
@@ -250,13 +245,7 @@ def _train(trainer: RunTrainer, settings: PretrainSettings, stop: StopOnSignal, 
         print(f"the run in {settings.output} is finished: no step is left to train")
 
 
-def _finish(
-    trainer: RunTrainer,
-    settings: PretrainSettings,
-    folder: RunFolder,
-    fingerprint: RunFingerprint,
-    budget: Budget | None,
-) -> None:
+def _finish(trainer: RunTrainer, settings: PretrainSettings, folder: RunFolder, budget: Budget | None) -> None:
     """Writes the model, its metrics and the manifest into the output folder."""
     seconds = trainer.metrics.seconds
     trainer.save_model(settings.output)  # before the evaluation, which rounds the weights with bf16_full_eval
@@ -272,7 +261,7 @@ def _finish(
             "steps": results["steps"],
             "tokens_seen": results["tokens_seen"],
         }
-        folder.finish(settings.of_training(), fingerprint, counts=counts, metrics=metrics)
+        folder.finish(counts=counts, metrics=metrics)
         add_report(folder.path)
         print_report(results)
         _drop_checkpoints(folder.path, settings.keep_checkpoints)

@@ -13,7 +13,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 from modeling_mybert import use_for_bert
 from mybert.common.errors import UserError
 from mybert.common.manifest import HISTORY, RESULTS, identity, versions, write_json
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.common.tables import format_cell, print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
@@ -70,8 +69,7 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
     inputs |= {f"documents-{number}": name for number, name in enumerate(settings.documents, 1)}
     folder = None
     if not settings.dry_run:
-        names = list(inputs.values())
-        folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=names)
+        folder = RunFolder(settings, STAGE, inputs.values())
         folder.keep_precision(arguments)
     set_seed(arguments.seed)
     with use_for_bert():
@@ -79,16 +77,11 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
         if folder is None:
             _print_plan(job)
             return Path(settings.output)
-        fingerprint = RunFingerprint.of(
-            settings,
-            {name: identity(path) for name, path in inputs.items()},
-            job.arguments,
-            decisive_arguments(job.arguments),
-        )
-        folder.check_same(fingerprint)
+        known = {name: identity(path) for name, path in inputs.items()}
+        folder.check_same(settings, known, job.arguments, decisive_arguments(job.arguments))
         stop = StopOnSignal(STAGE)
-        with folder.opened(settings, fingerprint), on_signals(stop.ask):
-            _train(job, folder, fingerprint, stop)
+        with folder.opened(), on_signals(stop.ask):
+            _train(job, folder, stop)
     return folder.path
 
 
@@ -155,7 +148,7 @@ def _print_plan(job: Job) -> None:
     print_table("Plan", rows)
 
 
-def _train(job: Job, folder: RunFolder, fingerprint: RunFingerprint, stop: StopOnSignal) -> None:
+def _train(job: Job, folder: RunFolder, stop: StopOnSignal) -> None:
     settings, kind, run = job.settings, job.kind, folder.path / _RUNS
     arguments = copy.deepcopy(job.arguments)
     arguments.output_dir = str(run)
@@ -176,14 +169,12 @@ def _train(job: Job, folder: RunFolder, fingerprint: RunFingerprint, stop: StopO
         scores["held_out"] = evaluator(kind.model)
         print_table("nDCG@10 of held-out queries", [(name, format_cell(s[METRIC])) for name, s in scores.items()])
     kind.save(folder.path)
-    _write_results(job, folder, fingerprint, trainer, scores, share)
+    _write_results(job, folder, trainer, scores, share)
     for checkpoint in run.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(checkpoint)
 
 
-def _write_results(
-    job: Job, folder: RunFolder, fingerprint: RunFingerprint, trainer: Any, scores: dict, share: float
-) -> None:
+def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict, share: float) -> None:
     settings, state, output = job.settings, trainer.state, folder.path
     if (output / _RUNS / HISTORY).is_file():
         shutil.copyfile(output / _RUNS / HISTORY, output / HISTORY)
@@ -216,5 +207,5 @@ def _write_results(
             "versions": versions(),
         },
     )
-    folder.finish(settings, fingerprint, counts=counts, training=amounts, metrics=scores)
+    folder.finish(counts=counts, training=amounts, metrics=scores)
     add_report(output)

@@ -20,6 +20,7 @@ from mybert.training.arguments import bfloat16_is_faster, set_bf16
 class RunFolder:
     """
     Args:
+        settings: those with `output`, `resume` and `overwrite`.
         stage: the command, such as `pretrain`.
         inputs: the inputs of the run, which must not be overwritten.
 
@@ -28,13 +29,15 @@ class RunFolder:
         started: settings and arguments of the run to continue.
     """
 
-    def __init__(self, path: str | Path, stage: str, *, resume: bool, overwrite: bool, inputs: Iterable[str | None]):
-        self.path, self.stage, self.resume, self.overwrite = Path(path), stage, resume, overwrite
+    fingerprint: RunFingerprint
+
+    def __init__(self, settings: Any, stage: str, inputs: Iterable[str | None]):
+        self.path, self.stage, self.settings = Path(settings.output), stage, settings
         self.inputs = [name for name in inputs if name is not None]
-        self.is_resumed = resume and not is_vacant(path)
-        self._manifest = read_manifest(path) if self.is_resumed else {}
+        self.is_resumed = settings.resume and not is_vacant(self.path)
+        self._manifest = read_manifest(self.path) if self.is_resumed else {}
         if self.is_resumed and self._manifest.get("stage") != stage:
-            raise UserError(f"--resume: {path} has no run of `mybert {stage}` to continue")
+            raise UserError(f"--resume: {self.path} has no run of `mybert {stage}` to continue")
         self.started: dict[str, Any] = self._manifest.get("choices", {})
         self.was_complete = self._manifest.get("complete") is True
         self._check_vacant()
@@ -52,13 +55,18 @@ class RunFolder:
                 + ("; a new run in float32 would be faster on this machine" if slow else "")
             )
 
-    def check_same(self, fingerprint: RunFingerprint) -> None:
-        """Raises a UserError if the settings or inputs differ from those of the run to continue."""
+    def check_same(self, settings: Any, *args, **kwargs) -> None:
+        """Raises a UserError if the settings or inputs differ from those of the run to continue.
+
+        Args:
+            args, kwargs: as in `RunFingerprint.of`, after the settings.
+        """
+        self.settings, self.fingerprint = settings, RunFingerprint.of(settings, *args, **kwargs)
         if self.is_resumed:
-            fingerprint.check_same(self._manifest)
+            self.fingerprint.check_same(self._manifest)
 
     @contextlib.contextmanager
-    def opened(self, settings: Any, fingerprint: RunFingerprint) -> Iterator[None]:
+    def opened(self) -> Iterator[None]:
         """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete."""
         processes = PartialState()
         with exclusive_lock(self.path, processes.process_index), report_full_disk(self.path):
@@ -66,23 +74,24 @@ class RunFolder:
             processes.wait_for_everyone()  # all have seen the folder as it was
             if processes.is_main_process:
                 if not self.is_resumed:
-                    if self.resume:
+                    if self.settings.resume:
                         print(f"--resume: {self.path} has no run yet: a new one starts")
                     empty_folder(self.path)
-                self._write(settings, fingerprint, counts={}, complete=False)
+                self._write(counts={}, complete=False)
             processes.wait_for_everyone()
             yield
             processes.wait_for_everyone()
 
-    def finish(self, settings: Any, fingerprint: RunFingerprint, *, counts: dict, **facts) -> None:
+    def finish(self, *, counts: dict, **facts) -> None:
         """Writes the manifest of the finished run; see `write_manifest`."""
-        self._write(settings, fingerprint, counts=counts, complete=True, **facts)
+        self._write(counts=counts, complete=True, **facts)
 
     def _check_vacant(self) -> None:
         if not self.is_resumed:
-            refuse_existing(self.path, overwrite=self.overwrite, stage=self.stage, inputs=self.inputs)
+            refuse_existing(self.path, overwrite=self.settings.overwrite, stage=self.stage, inputs=self.inputs)
 
-    def _write(self, settings: Any, fingerprint: RunFingerprint, **facts) -> None:
-        choices, inputs = fingerprint.choices, fingerprint.inputs
+    def _write(self, **facts) -> None:
+        settings = self.settings.of_training() if hasattr(self.settings, "of_training") else self.settings
+        choices, inputs = self.fingerprint.choices, self.fingerprint.inputs
         facts["threads"] = torch.get_num_threads()  # log.jsonl has those of each part of the run
         write_manifest(self.path, self.stage, settings=settings, inputs=inputs, choices=choices, **facts)

@@ -24,7 +24,6 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
 from mybert.common.output_folders import exclusive_lock
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
 from mybert.inference.checkpoint import open_checkpoint
@@ -69,15 +68,14 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         check_words(settings.words)
     names = settings.inputs, settings.task_data, settings.replay, settings.general
     inputs = [settings.model, settings.words, *itertools.chain(*names)]
-    folder = RunFolder(settings.output, STAGE, resume=settings.resume, overwrite=settings.overwrite, inputs=inputs)
-    fingerprint = RunFingerprint.of(settings, _describe_inputs(settings), arguments, decisive_arguments(arguments))
-    folder.check_same(fingerprint)
+    folder = RunFolder(settings, STAGE, inputs)
+    folder.check_same(settings, _describe_inputs(settings), arguments, decisive_arguments(arguments))
     if folder.was_complete:
         shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end
         shutil.rmtree(_preparation(folder.path), ignore_errors=True)
         print(f"the run in {settings.output} is finished: no step is left to train")
         return folder.path
-    with _prepared(settings, arguments, folder.path, fingerprint) as prepared, folder.opened(settings, fingerprint):
+    with _prepared(settings, arguments, folder) as prepared, folder.opened():
         work = folder.path / _WORK
         if prepared is not None:
             prepared.rename(work)
@@ -92,7 +90,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         facts |= _compare(settings, work, new_ids, facts["new_head"])
         results = _publish(settings, folder.path, facts)
         counts |= {"steps": results["steps"], "tokens_seen": results["tokens_seen"]}
-        folder.finish(settings, fingerprint, counts=counts, metrics=results["metrics"], adaptation=facts["held_out"])
+        folder.finish(counts=counts, metrics=results["metrics"], adaptation=facts["held_out"])
         add_report(folder.path)
         shutil.rmtree(work)
     print_adaptation(facts)
@@ -109,24 +107,22 @@ def _describe_inputs(settings: AdaptSettings) -> dict[str, dict]:
 
 
 @contextlib.contextmanager
-def _prepared(
-    settings: AdaptSettings, arguments: TrainingArguments, output: Path, fingerprint: RunFingerprint
-) -> Iterator[Path | None]:
+def _prepared(settings: AdaptSettings, arguments: TrainingArguments, run: RunFolder) -> Iterator[Path | None]:
     """Yields a folder with model, corpus and held-out texts beside the output; None if the resumed run has them.
 
     It is complete before the output folder is created, so an error leaves no output. With --resume and the same
     settings and inputs, the folder of a killed run is continued; otherwise it is removed.
     """
-    folder = _preparation(output)
+    folder = _preparation(run.path)
     with exclusive_lock(folder):  # also if there is nothing to prepare: a killed run may have left its lock file
-        if settings.resume and (output / _WORK / _FACTS).is_file():
+        if settings.resume and (run.path / _WORK / _FACTS).is_file():
             yield None
             return
         left = read_json_object(folder / _RUN, f"remove {folder}") if (folder / _RUN).is_file() else {}
-        if not settings.resume or fingerprint.differences(left):
+        if not settings.resume or run.fingerprint.differences(left):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            write_json(folder / _RUN, fingerprint.as_dict())
+            write_json(folder / _RUN, run.fingerprint.as_dict())
         else:
             print(f"--resume: the preparation in {folder} is continued")
         try:

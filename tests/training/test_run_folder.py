@@ -23,6 +23,7 @@ class Settings:
     size: str = "small"
     samples: int = 5
     resume: bool = False
+    overwrite: bool = False
 
 
 @pytest.fixture
@@ -31,15 +32,15 @@ def start(tmp_path):
     (tmp_path / "data").write_text("rows")
 
     def call(resume=False, finish=False, settings=None, **arguments):
-        settings = dataclasses.replace(Settings(str(tmp_path / "data")), **(settings or {}))
+        place = {"output": str(tmp_path / "out"), "resume": resume}
+        settings = Settings(**{"data": str(tmp_path / "data")} | place | (settings or {}))
         arguments = TrainingArguments(str(tmp_path / "out"), use_cpu=True, **arguments)
         inputs, decisive = {"data": identity(settings.data)}, decisive_arguments(arguments)
-        fingerprint = RunFingerprint.of(settings, inputs, arguments, decisive)
-        folder = RunFolder(tmp_path / "out", "pretrain", resume=resume, overwrite=False, inputs=[settings.data])
-        folder.check_same(fingerprint)
-        with folder.opened(settings, fingerprint):
+        folder = RunFolder(settings, "pretrain", [settings.data])
+        folder.check_same(settings, inputs, arguments, decisive)
+        with folder.opened():
             if finish:
-                folder.finish(settings, fingerprint, counts={})
+                folder.finish(counts={})
         return folder
 
     return call
@@ -70,7 +71,7 @@ def test_an_argument_that_changes_the_weights_is_decisive():
 def test_free_values_and_the_place_of_an_input_may_change(start, tmp_path):
     start()
     (tmp_path / "moved").write_text("rows")
-    change = {"data": str(tmp_path / "moved"), "samples": 6, "output": "elsewhere"}
+    change = {"data": str(tmp_path / "moved"), "samples": 6}
     twice_as_many = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
     assert start(resume=True, settings=change, logging_steps=3, **twice_as_many).is_resumed
     (tmp_path / "moved").write_text("other rows")
@@ -101,7 +102,7 @@ def test_a_folder_is_fresh_unfinished_or_complete(start, tmp_path):
 def test_a_folder_of_another_stage_or_in_use_is_refused(start, tmp_path):
     start()
     with pytest.raises(UserError, match="no run of `mybert finetune`"):
-        RunFolder(tmp_path / "out", "finetune", resume=True, overwrite=False, inputs=[])
+        RunFolder(Settings("data", str(tmp_path / "out"), resume=True), "finetune", [])
     with exclusive_lock(tmp_path / "out"), pytest.raises(UserError, match="another run is writing"):
         start(resume=True)
     start(resume=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedConfig
 
-from mybert.corpus.disk_budget import BYTES_A_ROW, BYTES_A_TOKEN
 from mybert.training.muon import matrix_flops
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT
 
@@ -166,7 +165,3 @@ class ModelCosts:
     @property
     def checkpoint_bytes(self) -> int:
         return COPIES_IN_A_CHECKPOINT * _FLOAT * self.parameters
-
-    def examples_bytes(self, tokens: float) -> float:
-        """Bytes of stored examples with that number of real tokens."""
-        return tokens * (BYTES_A_TOKEN + BYTES_A_ROW / self.length)

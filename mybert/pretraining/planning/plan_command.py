@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from modeling_mybert.configuration_mybert import MyBertConfig
 from mybert.common.quantities import Quantity, duration, with_unit
 from mybert.common.tables import print_table
-from mybert.corpus.disk_budget import TOKENS_A_BYTE
+from mybert.corpus.disk_budget import TOKENS_A_BYTE, examples_bytes
 from mybert.pretraining.planning.candidates import FLOAT, effective_tokens, measuring_seconds, types_to_compare
 from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps, random_corpus
@@ -261,7 +261,7 @@ def print_details(choices: list[ParallelConfig]) -> None:
 
 def print_disk(settings: PlanSettings) -> None:
     sizes = {size: ParallelConfig(settings, size, 1, False, False).costs for size in settings.size}
-    examples = next(iter(sizes.values())).examples_bytes(settings.tokens)
+    examples = examples_bytes(settings.tokens, settings.max_length)
     rows = [
         ("text of that many tokens", with_unit(settings.tokens / TOKENS_A_BYTE, "B")),
         ("examples", with_unit(examples, "B")),
