@@ -292,7 +292,9 @@ def _run(
         given = {name: _named_rows(name, value) if name in ROWS else value for name, value in settings.items()}
         made = make_settings(COMMANDS[command].settings_types(), positional, given, check_places)
         with no_library_bars() if loads_models else contextlib.nullcontext():
-            return pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
+            output = pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
+            COMMANDS[command].add_report(made, output)
+            return output
     finally:
         called_in_python.reset(before)
 

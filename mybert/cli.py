@@ -120,6 +120,7 @@ def _run_command(name: str, argv: list[str]) -> None:
         keep_freed_memory()
     with _no_bars(name):
         output = pkgutil.resolve_name(command.function)(*settings)
+        command.add_report(settings, output)
     if isinstance(output, Path) and getattr(settings[-1], "process_index", 0) == 0:
         if getattr(settings[0], "dry_run", False):
             print("dry run: nothing was written")

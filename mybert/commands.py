@@ -1,7 +1,10 @@
 """The commands: their modules, settings, summaries and examples."""
 
 import pkgutil
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,16 +16,26 @@ class Command:
         settings: dataclasses of the options, as module:class.
         summary: one line of help.
         examples: command lines shown at the end of the help.
+        has_report: whether report.html is written into its output.
     """
 
     function: str
     settings: tuple[str, ...]
     summary: str
     examples: tuple[str, ...]
+    has_report: bool = False
 
     def settings_types(self) -> list[type]:
         """Imports the settings dataclasses."""
         return [pkgutil.resolve_name(name) for name in self.settings]
+
+    def add_report(self, settings: Sequence[Any], output: object) -> None:
+        """Writes the report of a run with these settings, if the command has one and the run wrote its output."""
+        is_first = getattr(settings[-1], "process_index", 0) == 0
+        if self.has_report and isinstance(output, Path) and is_first and not getattr(settings[0], "dry_run", False):
+            from mybert.reports.write import add_report  # here, since `--help` does not need it
+
+            add_report(output)
 
 
 COMMANDS = {
@@ -45,6 +58,7 @@ COMMANDS = {
             "mybert corpus articles.parquet --tokenizer tokenizer --max-length 512 --deduplicate --output corpus",
             "mybert corpus wikimedia/wikipedia:20231101.en --tokenizer tokenizer --no-nsp --output corpus",
         ),
+        has_report=True,
     ),
     "plan": Command(
         "mybert.pretraining.planning.plan_command:main",
@@ -65,6 +79,7 @@ COMMANDS = {
             "mybert pretrain --corpus corpus --output model --size small --max-steps 100000",
             "mybert pretrain --corpus corpus --output model --init-from google-bert/bert-base-uncased --bf16",
         ),
+        has_report=True,
     ),
     "adapt": Command(
         "mybert.workflows.adapt:adapt",
@@ -75,6 +90,7 @@ COMMANDS = {
             "mybert adapt --model model books/*.txt --new-words auto --replay general.txt --output adapted",
             "mybert adapt --model model --task-data train.jsonl --new-words 300 --output adapted",
         ),
+        has_report=True,
     ),
     "trim": Command(
         "mybert.workflows.trim:trim",
@@ -95,6 +111,7 @@ COMMANDS = {
             "mybert distill --teacher google-bert/bert-base-uncased --layers 6 --corpus corpus --output student",
             "mybert distill --teacher model --size mini --losses relations=1 hard=1 --corpus corpus --output student",
         ),
+        has_report=True,
     ),
     "finetune": Command(
         "mybert.workflows.finetune:finetune",
@@ -109,6 +126,7 @@ COMMANDS = {
             "--output reader",
             "mybert finetune --task retrieval --model model --documents articles.jsonl --output retriever",
         ),
+        has_report=True,
     ),
     "evaluate": Command(
         "mybert.workflows.evaluate:evaluate",
@@ -120,6 +138,7 @@ COMMANDS = {
             "mybert evaluate --model retriever --documents corpus.jsonl --queries queries.jsonl "
             "--judgements qrels/test.tsv --output evaluation",
         ),
+        has_report=True,
     ),
     "compare": Command(
         "mybert.comparison.run:compare",
@@ -130,6 +149,7 @@ COMMANDS = {
             "mybert compare classifier-1 classifier-2 --slices source --output comparison",
             "mybert compare a-seed1,a-seed2,a-seed3 b-seed1,b-seed2,b-seed3 --output comparison",
         ),
+        has_report=True,
     ),
     "predict": Command(
         "mybert.finetuning.evaluation.predict:main",
@@ -276,5 +296,6 @@ COMMANDS = {
             "mybert quickstart --max-steps 500 --output demo",
             "mybert quickstart --resume",
         ),
+        has_report=True,
     ),
 }

@@ -19,7 +19,6 @@ from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.comparison.sides import Side, read_sides
 from mybert.finetuning.tasks.base import Task
 from mybert.reports.metric_names import verdict
-from mybert.reports.write import add_report
 
 _EVALUATION = "evaluation: "  # prefix of the settings of `mybert evaluate`, which only its folders have
 _NOT_COMPARED = {"output", "output_dir", "overwrite", "resume", "logging_dir", "dry_run", "run_name", "command"}
@@ -65,7 +64,6 @@ def compare(settings: CompareSettings) -> Path:
             counts={"rows": facts["rows"], "runs": len(sides)},
             metrics={name: shown[name] for name in ("difference", "interval", "p")},
         )
-        add_report(folder)
     _print(task, metric, runs, compared)
     return Path(settings.output)
 

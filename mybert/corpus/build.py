@@ -36,7 +36,6 @@ from mybert.io.documents import read_documents
 from mybert.io.engines import run_tasks
 from mybert.io.sources import Source, describe_sources, find_sources
 from mybert.io.work_folder import finished_run, sizes_and_times, work_folder
-from mybert.reports.write import add_report
 from tokenization import MyBertTokenizer
 
 _MAX_UNKNOWN = 0.5
@@ -49,8 +48,8 @@ def build_corpus(settings: CorpusSettings) -> Path:
 
     Returns:
         The folder: a `datasets` data set of the training examples, `validation/` with the examples of held-out
-        documents (if any), `tokenizer/`, `manifest.json`, `results.json` and `report.html`. The same settings and
-        inputs give the same bytes (times in the manifest and the report apart) for any number of processes, either
+        documents (if any), `tokenizer/`, `manifest.json` and `results.json`. The same settings and
+        inputs give the same bytes (times in the manifest apart) for any number of processes, either
         engine, and after any number of interruptions.
 
     Raises:
@@ -104,7 +103,6 @@ def build_corpus(settings: CorpusSettings) -> Path:
             **facts,
         )
         write_statistics(folder, stored.folder, chosen, parts, settings)
-        add_report(folder)
     print_report(facts, settings, is_limit)
     return Path(settings.output)
 

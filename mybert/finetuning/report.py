@@ -29,7 +29,6 @@ from mybert.finetuning.task_checkpoint import load_finetuned, new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
 from mybert.reports.checks.finetuning import UNKNOWN_RED
-from mybert.reports.write import add_report
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.run_folder import RunFolder
 
@@ -103,7 +102,6 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
         training=amounts,
         metrics={name: found["metrics"] for name, found in evaluations.items()},
     )
-    add_report(output)
 
 
 def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict, run: Path) -> None:

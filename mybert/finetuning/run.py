@@ -47,7 +47,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 
     Returns:
         The folder of the best model, for the Auto classes and `pipeline`, with results.json, log.jsonl,
-        training_curves.png, report.html and manifest.json; `validation/` and `test/` have scores, predictions and
+        training_curves.png and manifest.json; `validation/` and `test/` have scores, predictions and
         errors as `mybert evaluate` writes them, `runs/` the numbers of every run. With `dry_run` nothing is written.
 
     Raises:

@@ -29,7 +29,6 @@ from mybert.pretraining.planning.rules import given_options
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.time_budget import Budget
-from mybert.reports.write import add_report
 from mybert.training.arguments import advise_half, explain_unusable
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
@@ -79,7 +78,7 @@ def pretrain(
 
     Returns:
         The folder of the finished model: weights, code and tokenizer for the Auto classes, results.json, log.jsonl,
-        samples.jsonl, training_curves.png, report.html and manifest.json. With `dry_run` nothing is written.
+        samples.jsonl, training_curves.png and manifest.json. With `dry_run` nothing is written.
 
     Raises:
         UserError: input, settings and output do not fit together, and nothing was written; or the run failed, and
@@ -262,7 +261,6 @@ def _finish(trainer: RunTrainer, settings: PretrainSettings, folder: RunFolder, 
             "tokens_seen": results["tokens_seen"],
         }
         folder.finish(counts=counts, metrics=metrics)
-        add_report(folder.path)
         print_report(results)
         _drop_checkpoints(folder.path, settings.keep_checkpoints)
         if budget:

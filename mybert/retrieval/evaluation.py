@@ -25,7 +25,6 @@ from mybert.common.progress import Bar
 from mybert.common.tables import print_table
 from mybert.finetuning.settings import EvaluateSettings
 from mybert.io.sources import describe_sources, find_sources
-from mybert.reports.write import add_report
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder
 from mybert.retrieval.ranking import METRICS, fused, score_ranking
@@ -44,7 +43,7 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
     """Ranks the documents of a collection for its queries and scores the rankings.
 
     Returns:
-        The output folder with results.json, analysis.json, predictions.jsonl (one query per line), report.html and
+        The output folder with results.json, analysis.json, predictions.jsonl (one query per line) and
         manifest.json.
 
     Raises:
@@ -82,7 +81,6 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
             counts={"documents": len(documents.ids), "queries": len(queries.ids)},
             metrics=results["model"],
         )
-        add_report(folder)
     _print(results)
     return Path(settings.output)
 

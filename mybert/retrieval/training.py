@@ -18,7 +18,6 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.training import find_checkpoint
 from mybert.inference.checkpoint import explain_unreadable
-from mybert.reports.write import add_report
 from mybert.retrieval.collections import read_texts
 from mybert.retrieval.kinds import Kind, kind_of
 from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
@@ -208,4 +207,3 @@ def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict, shar
         },
     )
     folder.finish(counts=counts, training=amounts, metrics=scores)
-    add_report(output)

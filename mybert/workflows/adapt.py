@@ -31,7 +31,6 @@ from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings
 from mybert.pretraining.run import Adjust, Variant, pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.reports.write import add_report
 from mybert.scoring.scorer import Scorer
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
@@ -91,7 +90,6 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         results = _publish(settings, folder.path, facts)
         counts |= {"steps": results["steps"], "tokens_seen": results["tokens_seen"]}
         folder.finish(counts=counts, metrics=results["metrics"], adaptation=facts["held_out"])
-        add_report(folder.path)
         shutil.rmtree(work)
     print_adaptation(facts)
     return folder.path

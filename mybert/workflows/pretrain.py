@@ -84,6 +84,7 @@ def _with_corpus(
 
     from mybert.pretraining.arguments import check_output
     from mybert.reports.closing_lines import warning_lines
+    from mybert.reports.write import add_report
 
     check_output(settings, arguments)
     processes = PartialState()
@@ -91,6 +92,7 @@ def _with_corpus(
     corpus = f"{folder}-corpus"
     if processes.is_main_process:
         _build(settings, f"{folder}-tokenizer", corpus, started)
+        add_report(corpus)
         for line in warning_lines(Path(corpus)):
             print(line)
     processes.wait_for_everyone()

@@ -148,6 +148,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings
     from mybert.reports.closing_lines import warning_lines
+    from mybert.reports.write import add_report
 
     if settings.resume and was_made_from(corpus, settings, ("seed", "language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
@@ -177,6 +178,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
             **reading,
         )
     )
+    add_report(corpus)
     if not is_documentation:
         for line in warning_lines(Path(corpus)):
             print(line)

@@ -17,6 +17,7 @@ from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.release.card.card_data import CardData
 from mybert.release.card.sections import training_rows
+from mybert.reports.write import write_report
 from tokenization import MyBertTokenizer
 
 
@@ -74,7 +75,7 @@ def test_the_teacher_is_scored_on_the_masked_tokens_of_the_student(run, tmp_path
     assert [small[f"teacher_{name}"] for name in names] == pytest.approx([same[name] for name in names], rel=1e-5)
     assert small["mlm_loss"] != pytest.approx(same["mlm_loss"], rel=1e-3)
     assert "teacher mlm accuracy" in capsys.readouterr().out
-    report = (output / "report.html").read_text(encoding="utf-8")
+    report = write_report(output).read_text(encoding="utf-8")
     assert re.search(rf"teacher [^.;]* {same['mlm_accuracy']:.1%}", report)
 
 

@@ -18,7 +18,8 @@ from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning import budget_plan as planning
 from mybert.pretraining.planning import candidates, measurement
 from mybert.pretraining.planning.candidates import tokens_per_batch
-from mybert.pretraining.planning.measurement import StepTimes, measure_steps, random_corpus
+from mybert.pretraining.planning.measurement import StepTimes, measure_steps
+from mybert.pretraining.planning.plan_command import random_corpus
 from mybert.pretraining.planning.rules import budget_rules, given_options, options_by_rule
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training import run_progress

@@ -39,7 +39,6 @@ from mybert.finetuning.evaluation.training_rows import describe_training_rows, f
 from mybert.finetuning.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.base import CUT, LOWER_IS_BETTER, ROW, Task
-from mybert.reports.write import add_report
 
 _LABELS_SHOWN = 20
 _WORST = 100  # rows
@@ -49,8 +48,8 @@ def evaluate(settings: EvaluateSettings) -> Path:
     """Scores a checkpoint on labelled rows and prints the scores.
 
     Returns:
-        The output folder with results.json, analysis.json, predictions.jsonl, errors.txt, errors.png, report.html
-        and manifest.json.
+        The output folder with results.json, analysis.json, predictions.jsonl, errors.txt, errors.png and
+        manifest.json.
 
     Raises:
         UserError: checkpoint, rows, output or a setting cannot be used; nothing is written.
@@ -82,7 +81,6 @@ def evaluate(settings: EvaluateSettings) -> Path:
             counts={"rows": len(split.rows)},
             metrics=found.metrics,
         )
-        add_report(folder)
     print_evaluation(settings.data, found, task)
     if warning := describe_training_rows(trained, settings.data, settings.model):
         print(warning)

@@ -7,11 +7,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import datasets
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,7 +16,6 @@ from transformers import TrainingArguments
 
 from mybert.common.machine import threads
 from mybert.common.progress import Bar
-from mybert.corpus.examples.blocks import example_schema
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
@@ -30,11 +26,9 @@ from mybert.pretraining.planning.flops_and_memory import ModelCosts
 from mybert.pretraining.planning.phases import CorpusShape
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.muon import MuonAdamW
-from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 _STEPS, _MOST_SECONDS = 8, 8.0
 """Measured steps, and the longest time for the measurements of a model without its first examples."""
-_RANDOM = 512  # examples of random tokens
 
 
 @dataclass(frozen=True)
@@ -112,19 +106,6 @@ def measure_steps(
         forward = {"": functools.partial(trial.evaluate, getattr(torch, types[-1]))}
         evaluation = 1 / min(_seconds(forward, count, limit / 2, f"{name}: evaluation")[""], limit)
     return StepTimes(costs, gradients, steps, evaluation)
-
-
-def random_corpus(vocab_size: int, length: int) -> Corpus:
-    """Pairs of random tokens, all of one length, to measure without a text."""
-    words = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(max(vocab_size - len(SPECIAL_TOKENS), 1)))]
-    ids = np.random.default_rng(0).integers(len(SPECIAL_TOKENS), len(words), (_RANDOM, length))
-    columns = {
-        "input_ids": list(ids),
-        "token_type_ids": list(np.zeros_like(ids)),
-        "next_sentence_label": [0] * _RANDOM,
-    }
-    train = datasets.Dataset(pa.table(columns, schema=example_schema(nsp=True)))
-    return Corpus(Path(), train, None, MyBertTokenizer(words), CorpusShape.of(np.full(_RANDOM, length)))
 
 
 class _Trial:

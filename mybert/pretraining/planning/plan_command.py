@@ -6,20 +6,30 @@ With a time budget, sizes and optimizers are compared; on this machine by measur
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
 
 from modeling_mybert.configuration_mybert import MyBertConfig
 from mybert.common.quantities import Quantity, duration, with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE, examples_bytes
+from mybert.corpus.examples.blocks import example_schema
+from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.candidates import FLOAT, effective_tokens, measuring_seconds, types_to_compare
 from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
-from mybert.pretraining.planning.measurement import StepTimes, measure_steps, random_corpus
+from mybert.pretraining.planning.measurement import StepTimes, measure_steps
+from mybert.pretraining.planning.phases import CorpusShape
 from mybert.pretraining.planning.rules import with_schedule
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.planning.settings import PlanSettings
 from mybert.pretraining.settings import PretrainingOptions, PretrainSettings
+from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 _BILLION = 10**9
+_RANDOM = 512  # examples of random tokens
 _CHECKPOINTS = PretrainingOptions.save_total_limit + 1  # one more while it is written
 
 
@@ -173,6 +183,19 @@ def print_budget(settings: PlanSettings, is_measured: bool) -> None:
     title = f"{with_unit(settings.tokens, ' tokens')}, {duration(settings.time_budget)} of training"
     print_table(f"{title}, {'measured on this machine' if is_measured else 'by arithmetic'}", rows, columns)
     print(f"lowest expected loss: {min(losses, key=losses.get)}")
+
+
+def random_corpus(vocab_size: int, length: int) -> Corpus:
+    """Pairs of random tokens, all of one length, to measure without a text."""
+    words = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(max(vocab_size - len(SPECIAL_TOKENS), 1)))]
+    ids = np.random.default_rng(0).integers(len(SPECIAL_TOKENS), len(words), (_RANDOM, length))
+    columns = {
+        "input_ids": list(ids),
+        "token_type_ids": list(np.zeros_like(ids)),
+        "next_sentence_label": [0] * _RANDOM,
+    }
+    train = datasets.Dataset(pa.table(columns, schema=example_schema(nsp=True)))
+    return Corpus(Path(), train, None, MyBertTokenizer(words), CorpusShape.of(np.full(_RANDOM, length)))
 
 
 def _measured_times(config: ParallelConfig) -> StepTimes:
