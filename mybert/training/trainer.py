@@ -69,7 +69,7 @@ class RunTrainer(Trainer):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        self.objective = objective or Objective()
+        self.objective: Any = objective or Objective()  # Any: each kind of training has methods of its own
         if tied := getattr(self.model, "all_tied_weights_keys", None):
             self.model._keys_to_ignore_on_save = list(tied)  # Trainer would warn that a checkpoint holds them once
         if getattr(getattr(self.model, "config", None), "int8_outliers", None) is not None:
