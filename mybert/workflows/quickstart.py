@@ -190,7 +190,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
 def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
     from mybert.pretraining.arguments import PretrainingArguments
     from mybert.pretraining.planning.rules import budget_rules
-    from mybert.pretraining.run import Objective, pretrain
+    from mybert.pretraining.run import Variant, pretrain
     from mybert.pretraining.settings import PretrainSettings
 
     finished = read_manifest(model) if settings.resume and Path(model).is_dir() else {}
@@ -225,7 +225,7 @@ def _pretrain(settings: QuickstartSettings, corpus: str, model: str) -> None:
         save_strategy="no",
         seed=settings.seed,
     )
-    pretrain(choices, arguments, Objective(command="quickstart"))
+    pretrain(choices, arguments, Variant(command="quickstart"))
 
 
 def _faster_optimizer(settings: "PretrainSettings") -> str:
