@@ -65,7 +65,7 @@ class Pace:
         trainer.add_callback(_EndOfStep(self))
         if "log" in self.events:  # the clock decides which steps are logged
             trainer.measures.every = min(max(int((self._expected_steps or 1) / self.events["log"]), 1), _MEASURED)
-        self._keep_reserve()
+        self.keep_reserve()
 
     # The share of the run
 
@@ -104,13 +104,12 @@ class Pace:
 
     def read_clock(self) -> None:
         """Reads the clock of process 0."""
-        self._keep_reserve()
         self.clock.update()
         if self.args.world_size > 1:
             share = torch.tensor([self.clock.share(0)], dtype=torch.float64, device=self.args.device)
             self.clock.done = broadcast(share).item()
 
-    def _keep_reserve(self) -> None:
+    def keep_reserve(self) -> None:
         """Reserves the time that evaluation and saving took last, and that of the rest, for the end."""
         if self.clock is not None:
             later = self._later | self.trainer.metrics.pauses
@@ -189,6 +188,7 @@ class _EndOfStep(TrainerCallback):
         state.epoch = sampler.position(state.global_step) / len(sampler.lengths)
         sampler.forget(state.global_step - 2 * max(int(state.logging_steps), 50))
         if self.pace.clock is not None:
+            self.pace.keep_reserve()
             self._read(state)
             self._act(args, state, control)
 
