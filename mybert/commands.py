@@ -296,6 +296,5 @@ COMMANDS = {
             "mybert quickstart --max-steps 500 --output demo",
             "mybert quickstart --resume",
         ),
-        has_report=True,
     ),
 }

@@ -102,6 +102,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
             other examples.
         Preempted: SIGTERM or Ctrl-C stopped the training after a checkpoint was saved.
     """
+    from mybert.reports.write import add_report
+
     started = time.perf_counter()
     output = Path(settings.output)
     settings = dataclasses.replace(settings, strip_accents=strips_accents(settings.strip_accents, settings.language))
@@ -113,8 +115,10 @@ def quickstart(settings: QuickstartSettings) -> Path:
     _build_tokenizer(settings, tokenizer)
     print("\n2. build MLM and NSP examples")
     _build_corpus(settings, tokenizer, corpus)
+    add_report(corpus)
     print("\n3. pretrain, with evaluation on held-out documents")
     _pretrain(settings, corpus, model)
+    add_report(model)
     print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
     load_in_clean_process(Path(model))
     title = "time since --resume" if settings.resume else "total time of all stages"
@@ -148,7 +152,6 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings
     from mybert.reports.closing_lines import warning_lines
-    from mybert.reports.write import add_report
 
     if settings.resume and was_made_from(corpus, settings, ("seed", "language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
@@ -178,7 +181,6 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
             **reading,
         )
     )
-    add_report(corpus)
     if not is_documentation:
         for line in warning_lines(Path(corpus)):
             print(line)

@@ -87,7 +87,7 @@ def test_a_student_equal_to_its_teacher_has_the_loss_of_the_labelled_rows_alone(
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)) * 0.2)
     names = ("input_ids", "attention_mask", "token_type_ids")
     outputs = both.model(**{name: batch[name] for name in names if name in batch})
-    assert both._soft_labels.loss(outputs, batch[TEACHER_LOGITS]) > 1e-4
+    assert both.objective._soft_labels.loss(outputs, batch[TEACHER_LOGITS]) > 1e-4
     assert math.isfinite(both.train().training_loss)
 
 
