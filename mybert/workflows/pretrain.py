@@ -84,7 +84,6 @@ def _with_corpus(
 
     from mybert.pretraining.arguments import check_output
     from mybert.reports.closing_lines import warning_lines
-    from mybert.reports.write import add_report
 
     check_output(settings, arguments)
     processes = PartialState()
@@ -92,7 +91,6 @@ def _with_corpus(
     corpus = f"{folder}-corpus"
     if processes.is_main_process:
         _build(settings, f"{folder}-tokenizer", corpus, started)
-        add_report(corpus)
         for line in warning_lines(Path(corpus)):
             print(line)
     processes.wait_for_everyone()
@@ -106,6 +104,7 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     from mybert.corpus.settings import CorpusSettings, TokenizerSettings
     from mybert.corpus.train_tokenizer import build_tokenizer
     from mybert.io.files import STDIN
+    from mybert.reports.write import add_report
 
     check(settings, "language", is_language(settings.language), LANGUAGES)
     settings = copy.copy(settings)
@@ -162,6 +161,7 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
             **reading,
         )
     )
+    add_report(corpus)
 
 
 def parts_of_documents(size: TextSize) -> int:

@@ -115,7 +115,6 @@ def quickstart(settings: QuickstartSettings) -> Path:
     _build_tokenizer(settings, tokenizer)
     print("\n2. build MLM and NSP examples")
     _build_corpus(settings, tokenizer, corpus)
-    add_report(corpus)
     print("\n3. pretrain, with evaluation on held-out documents")
     _pretrain(settings, corpus, model)
     add_report(model)
@@ -152,6 +151,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
     from mybert.corpus.build import build_corpus
     from mybert.corpus.settings import CorpusSettings
     from mybert.reports.closing_lines import warning_lines
+    from mybert.reports.write import add_report
 
     if settings.resume and was_made_from(corpus, settings, ("seed", "language", "text_column", "errors")):
         print(f"the examples in {corpus} are used again")
@@ -181,6 +181,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
             **reading,
         )
     )
+    add_report(corpus)
     if not is_documentation:
         for line in warning_lines(Path(corpus)):
             print(line)
