@@ -136,9 +136,9 @@ def test_a_loss_spike_is_found_and_noise_and_learning_are_not():
 
 def test_a_change_of_phase_gives_no_warning_of_spikes(make_trainer, monkeypatch, caplog):
     trainer = make_trainer(max_steps=2)
-    monkeypatch.setattr(trainer, "name_examples", lambda step: "examples 1, 2")
+    monkeypatch.setattr(trainer.objective, "name_examples", lambda step: "examples 1, 2")
     for phase, steps, loss in ((object(), range(100), 4.5), (object(), range(100, 200), 5.9)):
-        monkeypatch.setattr(trainer, "current_phase", lambda phase=phase: phase)
+        monkeypatch.setattr(trainer.objective, "current_phase", lambda phase=phase: phase)
         trainer.objective.watch_losses(dict.fromkeys(steps, loss))
     assert "examples 1, 2" not in caplog.text
     trainer.objective.watch_losses({200: 9.0})
