@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from json_files import read_lines, write_lines
 from scipy import stats
 from sklearn import metrics
 
-from mybert import UserError, cli, compare
+from mybert import cli, compare
 from mybert.comparison.paired import differences
 from mybert.comparison.scoring import task_of
-from mybert.comparison.settings import CompareSettings
 from mybert.comparison.sides import Rows, Side
 
 LABELS = ["bad", "fair", "good"]
@@ -77,7 +77,7 @@ def test_scores_differences_and_changed_rows_are_those_of_scikit_learn(files, tm
     (entry,) = results["comparisons"]
     assert entry["became_right"] == sum(bad != label == good for label, bad, good in pairs)
     assert entry["became_wrong"] == sum(bad == label != good for label, bad, good in pairs)
-    rows = [json.loads(line) for line in (found.path / "changes.jsonl").read_text().splitlines()]
+    rows = read_lines(found.path / "changes.jsonl")
     assert len(rows) == entry["became_right"] + entry["became_wrong"]
     assert all(truth[int(row["input"]["text"].split()[1])] == row["reference"] for row in rows)
     for one in entry["labels"]:
@@ -98,10 +98,10 @@ def test_p_of_accuracy_is_that_of_the_exact_sign_test(truth):
     rng = random.Random(3)
     one, other = (rows_of(noisy(rng, truth, share), truth) for share in (0.2, 0.25))
     task = task_of([Side("a", [one]), Side("b", [other])])
-    found = differences(task, [one], [other], 20_000, seed=1)["accuracy"]
+    found = differences(task, [one], [other], 5_000, seed=1)["accuracy"]
     right = [[p["label"] == label for p, label in zip(side.predictions, truth, strict=True)] for side in (one, other)]
     better, worse = (sum(a and not b for a, b in zip(*pair, strict=True)) for pair in (right, right[::-1]))
-    assert found.p == pytest.approx(stats.binomtest(better, better + worse).pvalue, abs=0.015)
+    assert found.p == pytest.approx(stats.binomtest(better, better + worse).pvalue, abs=0.03)
     spread = np.sqrt((better + worse) / len(truth) ** 2)  # of the difference of two shares of the same rows
     assert (found.interval[1] - found.interval[0]) / 3.92 == pytest.approx(spread, rel=0.1)
 
@@ -113,15 +113,15 @@ def rows_of(predicted, truth):
 
 
 def test_equal_models_are_rarely_called_different(truth):
-    """Of 200 pairs of models with the same error rate, about 5% have p < 0.05."""
+    """Of 100 pairs of models with the same error rate, about 5% have p < 0.05."""
     rng, small = random.Random(5), {"accuracy": 0, "f1_macro": 0}
-    for pair in range(200):
+    for pair in range(100):
         sides = [rows_of(noisy(rng, truth, 0.2), truth) for _ in range(2)]
         task = task_of([Side(str(number), [rows]) for number, rows in enumerate(sides)])
-        found = differences(task, [sides[0]], [sides[1]], 500, seed=pair)
+        found = differences(task, [sides[0]], [sides[1]], 200, seed=pair)
         for name in small:
             small[name] += found[name].p < 0.05
-    assert all(count <= 0.06 * 200 for count in small.values()), small
+    assert all(count <= 10 for count in small.values()), small  # 1% of such samples have more
 
 
 def test_runs_with_several_seeds_have_a_mean_and_a_deviation(tmp_path, truth):
@@ -156,7 +156,7 @@ def test_numbers_and_several_labels_and_tags_are_scored(tmp_path):
         labels = [["x"] if x > noise - 1 else ["x", "y"] for x in truth]
         for kind, values, target in (("tags", tags, ["B-PER", "I-PER", "O"]), ("labels", labels, ["x"])):
             lines = [{"reference": target, "prediction": found, "text": f"t {i}"} for i, found in enumerate(values)]
-            (tmp_path / f"{name}-{kind}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            write_lines(tmp_path / f"{name}-{kind}.jsonl", lines)
     numbers = read(compare([tmp_path / "a.csv", tmp_path / "b.csv"], output=tmp_path / "n", bootstrap=200).path)
     assert numbers["metric"] == "pearson" and numbers["difference"] < 0 and numbers["p"] < 0.05
     tags = read(
@@ -213,22 +213,6 @@ def test_mistakes_are_one_line(files, tmp_path, capsys, words, message):
     assert message in refused(capsys, tmp_path, *given)
 
 
-def test_settings_know_their_columns():
-    settings = CompareSettings(["a", "b"], "c", columns=["prediction=x"])
-    assert (settings.column("prediction"), settings.column("reference")) == ("x", None)
-    with pytest.raises(UserError):
-        CompareSettings(["a", "b"], "c", columns=["label=x"])
-
-
-def test_the_report_names_the_better_run(files, tmp_path, capsys):
-    assert cli.main(["compare", files["bad"], files["good"], "--output", str(tmp_path / "c")]) == 0
-    printed = capsys.readouterr().out
-    assert f"{files['good']} is better than {files['bad']}" in printed
-    assert "comparison.html" in printed
-    page = (tmp_path / "c" / "comparison.html").read_text(encoding="utf-8")
-    assert "Changed rows" in page and "approximate randomisation" in page
-
-
 def folder_of(path, stage, settings, **facts):
     """An output folder of `mybert finetune` or `evaluate`, as far as a comparison reads it."""
     part = path / ("test" if stage == "finetune" else ".")
@@ -236,7 +220,7 @@ def folder_of(path, stage, settings, **facts):
     lines = [
         {"label": "a", "scores": {"a": 0.9, "b": 0.1}, "reference": "a", "input": {"text": str(i)}} for i in range(30)
     ]
-    (part / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(part / "predictions.jsonl", lines)
     results = {"task": "text-classification", "settings": settings, "best": {}, "test": {"metrics": {}}, **facts}
     (path / "results.json").write_text(json.dumps(results))
     (path / "manifest.json").write_text(json.dumps({"stage": stage, "settings": settings}))

@@ -9,6 +9,7 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from json_files import read_lines, write_lines
 
 from mybert import cli
 from mybert.embedding.embedder import Embedder
@@ -17,8 +18,8 @@ LINES = ["She ate an apple.", "Apple fell.", "東京は大きい。", "A longer 
 
 
 @pytest.fixture(scope="module")
-def embedder(minilm_folder) -> Embedder:
-    return Embedder(str(minilm_folder), device="cpu")
+def embedder(tiny_bert) -> Embedder:
+    return Embedder(str(tiny_bert), device="cpu")
 
 
 @pytest.fixture
@@ -35,13 +36,13 @@ def run(*words) -> int:
 def rows_of(path) -> list[dict]:
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_lines(path)
 
 
-def test_every_format_has_the_same_vectors_in_input_order(minilm_folder, embedder, lines, tmp_path, capsys):
+def test_every_format_has_the_same_vectors_in_input_order(tiny_bert, embedder, lines, tmp_path, capsys):
     expected = embedder.texts(LINES)
     for name in ("v.npy", "v.parquet", "v.jsonl"):
-        assert run(minilm_folder, lines, "--output", tmp_path / name) == 0
+        assert run(tiny_bert, lines, "--output", tmp_path / name) == 0
     assert "skipped: blank lines" in capsys.readouterr().out
     found = np.load(tmp_path / "v.npy")
     assert found.dtype == np.float32
@@ -55,11 +56,11 @@ def test_every_format_has_the_same_vectors_in_input_order(minilm_folder, embedde
 
 
 @pytest.mark.parametrize("name", ["w.parquet", "w.jsonl"])
-def test_words_say_where_they_stand(minilm_folder, embedder, tmp_path, name):
+def test_words_say_where_they_stand(tiny_bert, embedder, tmp_path, name):
     texts = [*LINES, " ", "last"]
     source = tmp_path / "texts.jsonl"
     source.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
-    status = run(minilm_folder, source, "--text-column", "body", "--pooling", "words", "--output", tmp_path / name)
+    status = run(tiny_bert, source, "--text-column", "body", "--pooling", "words", "--output", tmp_path / name)
     assert status == 0
     rows = rows_of(tmp_path / name)
     assert all(row["word"] == texts[row["text_number"]][row["start"] : row["end"]] for row in rows)
@@ -77,7 +78,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv", "parquet"])
-def test_other_columns_of_the_rows_are_kept(minilm_folder, tmp_path, kind):
+def test_other_columns_of_the_rows_are_kept(tiny_bert, tmp_path, kind):
     frame = pandas.DataFrame(TABLE)
     source = tmp_path / f"table.{kind}"
     if kind in ("jsonl", "json"):
@@ -88,9 +89,9 @@ def test_other_columns_of_the_rows_are_kept(minilm_folder, tmp_path, kind):
         frame.to_csv(source, index=False, sep="\t" if kind == "tsv" else ",")
     for output in ("v.parquet", "v.jsonl", "w.parquet"):
         vectors = "words" if output == "w.parquet" else "mean"
-        assert run(minilm_folder, source, "--pooling", vectors, "--output", tmp_path / output) == 0
+        assert run(tiny_bert, source, "--pooling", vectors, "--output", tmp_path / output) == 0
         rows = rows_of(tmp_path / output)
-        assert {row["text_number"] for row in rows} == {0, 1} and len(rows[0]["vector"]) == 384
+        assert {row["text_number"] for row in rows} == {0, 1} and len(rows[0]["vector"]) == 32
         for row in rows:
             expected = TABLE[row["text_number"]]
             assert row["line"] == row["text_number"] + (2 if kind in ("csv", "tsv") else 1)
@@ -99,17 +100,17 @@ def test_other_columns_of_the_rows_are_kept(minilm_folder, tmp_path, kind):
             assert "input_vector" in row
 
 
-def test_numbers_that_json_lacks_are_null_in_json_lines(minilm_folder, tmp_path):
+def test_numbers_that_json_lacks_are_null_in_json_lines(tiny_bert, tmp_path):
     """pandas writes null for NaN, other programs do not."""
     columns = {"text": ["a film", "a song", "a sea"], "stars": [float("nan"), 4.5, float("-inf")]}
     pq.write_table(pa.table(columns), tmp_path / "table.parquet")
-    assert run(minilm_folder, tmp_path / "table.parquet", "--output", tmp_path / "v.jsonl") == 0
+    assert run(tiny_bert, tmp_path / "table.parquet", "--output", tmp_path / "v.jsonl") == 0
     text = (tmp_path / "v.jsonl").read_text(encoding="utf-8")
     assert "NaN" not in text and "Infinity" not in text
     assert [row["stars"] for row in rows_of(tmp_path / "v.jsonl")] == [None, 4.5, None]
 
 
-def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_folder, tmp_path, monkeypatch):
+def test_columns_of_several_types_become_strings_and_numbers_stay_exact(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 1)  # each row is a batch
     columns = {  # values, and the stored ones
         "id": ([1, "x", None], ["1", "x", None]),
@@ -121,8 +122,8 @@ def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_f
     rows = [{"text": "a"} | {name: values[row] for name, (values, _) in columns.items()} for row in range(3)]
     del rows[2]["big"]
     source = tmp_path / "rows.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert run(minilm_folder, source, "--output", tmp_path / "v.parquet") == 0
+    write_lines(source, rows)
+    assert run(tiny_bert, source, "--output", tmp_path / "v.parquet") == 0
     found = rows_of(tmp_path / "v.parquet")
     assert {name: [row[name] for row in found] for name in columns} == {
         name: kept for name, (_, kept) in columns.items()
@@ -130,74 +131,74 @@ def test_columns_of_several_types_become_strings_and_numbers_stay_exact(minilm_f
 
 
 @pytest.mark.parametrize("characters", [1, 1000])
-def test_values_do_not_depend_on_the_other_files(minilm_folder, tmp_path, monkeypatch, characters):
+def test_values_do_not_depend_on_the_other_files(tiny_bert, tmp_path, monkeypatch, characters):
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", characters)
     day, moment = datetime.date(2020, 1, 2), pandas.Timestamp("2020-01-02T03:04:05.123456789")
     pq.write_table(pa.table({"text": ["a"], "when": [day], "moment": pandas.Series([moment])}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"text": ["a"], "when": [1]}), tmp_path / "b.parquet")
     inputs = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
-    assert run(minilm_folder, *inputs, "--output", tmp_path / "v.parquet") == 0
+    assert run(tiny_bert, *inputs, "--output", tmp_path / "v.parquet") == 0
     found = rows_of(tmp_path / "v.parquet")
     assert [row["when"] for row in found] == ['"2020-01-02"', "1"]
     assert [row["moment"] for row in found] == [moment, None]
 
 
-def test_half_a_surrogate_pair_in_another_column_is_refused_or_left_out(minilm_folder, tmp_path, capsys):
+def test_half_a_surrogate_pair_in_another_column_is_refused_or_left_out(tiny_bert, tmp_path, capsys):
     source = tmp_path / "rows.jsonl"
     source.write_text('{"text": "a", "title": ["\\ud83d"]}\n{"text": "b", "title": []}\n')
-    assert run(minilm_folder, source, "--output", tmp_path / "v.jsonl") == 2
+    assert run(tiny_bert, source, "--output", tmp_path / "v.jsonl") == 2
     assert "line 1: another column cannot be stored ('\\ud83d' is half a surrogate pair" in capsys.readouterr().err
-    assert run(minilm_folder, source, "--errors", "skip", "--output", tmp_path / "v.jsonl") == 0
+    assert run(tiny_bert, source, "--errors", "skip", "--output", tmp_path / "v.jsonl") == 0
     assert [row["text"] for row in rows_of(tmp_path / "v.jsonl")] == ["b"]
 
 
-def test_many_texts_go_through_in_parts_and_keep_their_order(minilm_folder, tmp_path, monkeypatch):
+def test_many_texts_go_through_in_parts_and_keep_their_order(tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 40)
     source = tmp_path / "many.txt"
     source.write_text("".join(f"{'x ' * (number % 5)}{number}\n" for number in range(30)))
-    assert run(minilm_folder, source, "--pooling", "words", "--output", tmp_path / "w.parquet") == 0
+    assert run(tiny_bert, source, "--pooling", "words", "--output", tmp_path / "w.parquet") == 0
     rows = rows_of(tmp_path / "w.parquet")
     assert [int(row["word"]) for row in rows if row["word"] != "x"] == list(range(30))
-    assert run(minilm_folder, source, "--output", tmp_path / "v.npy") == 0
-    assert np.load(tmp_path / "v.npy").shape == (30, 384)
+    assert run(tiny_bert, source, "--output", tmp_path / "v.npy") == 0
+    assert np.load(tmp_path / "v.npy").shape == (30, 32)
 
 
-def test_standard_input_is_read_line_by_line(minilm_folder, tmp_path, embedder, monkeypatch):
+def test_standard_input_is_read_line_by_line(tiny_bert, tmp_path, embedder, monkeypatch):
     content = "\n".join(json.dumps({"text": line}) for line in LINES)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode()), encoding="utf-8"))
-    assert run(minilm_folder, "-", "--output", tmp_path / "j.npy") == 0
+    assert run(tiny_bert, "-", "--output", tmp_path / "j.npy") == 0
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(LINES).encode()), encoding="utf-8"))
-    assert run(minilm_folder, "-", "--output", tmp_path / "v.npy") == 0
+    assert run(tiny_bert, "-", "--output", tmp_path / "v.npy") == 0
     assert np.abs(np.load(tmp_path / "v.npy") - embedder.texts(LINES)).max() < 1e-5
     assert np.array_equal(np.load(tmp_path / "j.npy"), np.load(tmp_path / "v.npy"))
     outputs = ("j.npy", "v.npy")
     assert {path.name for path in tmp_path.iterdir()} == {*outputs, *(f"{name}.manifest.json" for name in outputs)}
 
 
-def test_a_mistake_is_one_line_and_leaves_nothing(minilm_folder, lines, tmp_path, capsys):
+def test_a_mistake_is_one_line_and_leaves_nothing(tiny_bert, lines, tmp_path, capsys):
     output = tmp_path / "out" / "v.npy"
-    assert run(minilm_folder, lines, "--output", output, "--max-length", 8) == 2
+    assert run(tiny_bert, lines, "--output", output, "--max-length", 8) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"mybert embed: error: {lines}, line 4: more than 8 tokens (9; --long-texts window")
-    assert run(minilm_folder, lines, "--output", output, "--pooling", "words") == 2
+    assert run(tiny_bert, lines, "--output", output, "--pooling", "words") == 2
     assert ".npy cannot store the words" in capsys.readouterr().err
-    assert run(minilm_folder, lines, "--output", lines / "v.npy") == 2
+    assert run(tiny_bert, lines, "--output", lines / "v.npy") == 2
     assert f"output {lines / 'v.npy'} cannot be created: {lines} is a file" in capsys.readouterr().err
     lines.write_bytes(b"good\nb\xe4d\n")
-    assert run(minilm_folder, lines, "--output", output) == 2
+    assert run(tiny_bert, lines, "--output", output) == 2
     assert f"{lines}, line 2: not UTF-8" in capsys.readouterr().err
     lines.write_text("\n \n")
-    assert run(minilm_folder, lines, "--output", output) == 2
+    assert run(tiny_bert, lines, "--output", output) == 2
     assert "no text" in capsys.readouterr().err
     assert not output.parent.exists() or not list(output.parent.iterdir())
 
 
 @pytest.mark.parametrize("vectors", ["mean", "words"])
 def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_counted(
-    minilm_folder, embedder, lines, tmp_path, monkeypatch, capsys, vectors
+    tiny_bert, embedder, lines, tmp_path, monkeypatch, capsys, vectors
 ):
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 10)  # each text is a batch
-    words = (minilm_folder, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--pooling", vectors)
+    words = (tiny_bert, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--pooling", vectors)
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "_encode", lambda *arguments: pytest.fail("a batch was computed"))
         assert run(*words) == 2
@@ -215,37 +216,3 @@ def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_co
     assert "hold no text (skipped: more than 4 tokens (4), blank lines (1))" in capsys.readouterr().err
     assert run(*words, "--long-texts", "window", "--overwrite") == 0
     assert {row["line"] for row in rows_of(tmp_path / "v.jsonl")} == {1, 2, 4, 5}
-
-
-def test_a_file_is_replaced_only_when_asked_and_only_if_it_is_ours(minilm_folder, lines, tmp_path, capsys):
-    output = tmp_path / "v.npy"
-    output.write_text("somebody's own")
-    assert run(minilm_folder, lines, "--output", output) == 2
-    assert "exists; add --overwrite" in capsys.readouterr().err
-    assert run(minilm_folder, lines, "--output", output, "--overwrite") == 2
-    assert "was not made by mybert" in capsys.readouterr().err
-    assert output.read_text() == "somebody's own"
-    output.unlink()
-    assert run(minilm_folder, lines, "--output", output) == 0
-    lines.write_text("one line\n")
-    assert run(minilm_folder, lines, "--output", output, "--overwrite") == 0
-    assert len(np.load(output)) == 1
-    manifest = json.loads((tmp_path / "v.npy.manifest.json").read_text())
-    assert manifest["stage"] == "embed"
-    assert manifest["counts"]["texts"] == 1
-
-
-def test_settings_may_stand_in_a_file_model_and_inputs_too(minilm_folder, lines, embedder, tmp_path):
-    config = {
-        "model": str(minilm_folder),
-        "inputs": [str(lines)],
-        "output": str(tmp_path / "v.npy"),
-        "layers": [2],
-    }
-    (tmp_path / "embed.yaml").write_text(json.dumps(config))
-    assert run("--config", tmp_path / "embed.yaml", "--layers", "-1") == 0
-    assert np.abs(np.load(tmp_path / "v.npy") - embedder.texts(LINES)).max() < 1e-5
-    other = tmp_path / "other.txt"
-    other.write_text("another")
-    assert run(minilm_folder, other, "--config", tmp_path / "embed.yaml", "--overwrite") == 0
-    assert len(np.load(tmp_path / "v.npy")) == 1

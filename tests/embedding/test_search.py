@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from json_files import read_lines
 
 from mybert import cli
 from mybert.embedding import search as search_module
@@ -23,13 +24,13 @@ QUERIES = ["a sleeping cat", "birds in bad weather"]
 
 
 @pytest.fixture(scope="module")
-def vectors(minilm_folder, tmp_path_factory):
+def vectors(tiny_bert, tmp_path_factory):
     """A folder with TEXTS as v.npy, v.parquet and v.jsonl, and cls vectors as cls.parquet."""
     folder = tmp_path_factory.mktemp("vectors")
     rows = "".join(json.dumps({"id": f"t{number}", "text": text}) + "\n" for number, text in enumerate(TEXTS))
     (folder / "texts.jsonl").write_text(rows)
     for name, pooling in (("v.npy", "mean"), ("v.parquet", "mean"), ("v.jsonl", "mean"), ("cls.parquet", "cls")):
-        words = [minilm_folder, folder / "texts.jsonl", "--output", folder / name, "--pooling", pooling]
+        words = [tiny_bert, folder / "texts.jsonl", "--output", folder / name, "--pooling", pooling]
         assert cli.main(["embed", *map(str, words), "--device", "cpu"]) == 0
     return folder
 
@@ -39,7 +40,7 @@ def run(*words) -> int:
 
 
 def results_of(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_lines(path)
 
 
 def brute_force(folder, pooling, top_k) -> list[list[tuple[int, float]]]:
@@ -53,14 +54,14 @@ def brute_force(folder, pooling, top_k) -> list[list[tuple[int, float]]]:
 )
 @pytest.mark.parametrize("rows_per_block", [4, 8192])
 def test_the_nearest_texts_are_those_of_brute_force(
-    minilm_folder, vectors, tmp_path, monkeypatch, capsys, name, pooling, rows_per_block
+    tiny_bert, vectors, tmp_path, monkeypatch, capsys, name, pooling, rows_per_block
 ):
     monkeypatch.setattr("mybert.embedding.vector_files.ROWS_PER_BLOCK", rows_per_block)
     output = tmp_path / "results.jsonl"
     assert run(vectors / name, *QUERIES, "--top-k", 7, "--output", output) == 0
     results = results_of(output)
     assert [(r["query_number"], r["rank"]) for r in results] == [(q, rank) for q in (0, 1) for rank in range(1, 8)]
-    expected = [pair for found in brute_force(minilm_folder, pooling, 7) for pair in found]
+    expected = [pair for found in brute_force(tiny_bert, pooling, 7) for pair in found]
     assert [r["text_number"] for r in results] == [row for row, _ in expected]
     assert [r["score"] for r in results] == pytest.approx([score for _, score in expected], abs=1e-5)
     assert [r["query"] for r in results] == [query for query in QUERIES for _ in range(7)]
@@ -73,24 +74,24 @@ def test_the_nearest_texts_are_those_of_brute_force(
 
 
 @pytest.mark.parametrize("rows_per_block", [50, 8192])
-def test_of_equal_scores_the_first_in_the_file_are_found(minilm_folder, tmp_path, monkeypatch, rows_per_block):
+def test_of_equal_scores_the_first_in_the_file_are_found(tiny_bert, tmp_path, monkeypatch, rows_per_block):
     monkeypatch.setattr("mybert.embedding.vector_files.ROWS_PER_BLOCK", rows_per_block)
-    np.save(tmp_path / "v.npy", np.eye(384, dtype=np.float32)[[number % 7 for number in range(200)]])
-    words = ["--model", minilm_folder, "--top-k", 5, "--output", tmp_path / "results.jsonl"]
+    np.save(tmp_path / "v.npy", np.eye(32, dtype=np.float32)[[number % 7 for number in range(200)]])
+    words = ["--model", tiny_bert, "--top-k", 5, "--output", tmp_path / "results.jsonl"]
     assert run(tmp_path / "v.npy", QUERIES[0], *words) == 0
-    (query,) = Embedder(str(minilm_folder), device="cpu").texts(QUERIES[:1])
+    (query,) = Embedder(str(tiny_bert), device="cpu").texts(QUERIES[:1])
     found = [r["text_number"] for r in results_of(tmp_path / "results.jsonl")]
     assert found == [int(query[:7].argmax()) + 7 * rank for rank in range(5)]
 
 
 @pytest.mark.parametrize("numbers", [pa.float64(), pa.float16()])
-def test_a_parquet_file_that_was_saved_with_other_numbers_is_searched(vectors, tmp_path, minilm_folder, numbers):
+def test_a_parquet_file_that_was_saved_with_other_numbers_is_searched(vectors, tmp_path, tiny_bert, numbers):
     table = pq.read_table(vectors / "v.parquet")
     column = table["vector"].cast(pa.list_(numbers))
     pq.write_table(table.set_column(table.column_names.index("vector"), "vector", column), tmp_path / "v.parquet")
-    words = ["--model", minilm_folder, "--top-k", 4, "--output", tmp_path / "results.jsonl"]
+    words = ["--model", tiny_bert, "--top-k", 4, "--output", tmp_path / "results.jsonl"]
     assert run(tmp_path / "v.parquet", *QUERIES, *words) == 0
-    expected = [pair for found in brute_force(minilm_folder, "mean", 4) for pair in found]
+    expected = [pair for found in brute_force(tiny_bert, "mean", 4) for pair in found]
     results = results_of(tmp_path / "results.jsonl")
     assert [r["text_number"] for r in results] == [row for row, _ in expected]
     assert [r["score"] for r in results] == pytest.approx([score for _, score in expected], abs=1e-3)
@@ -147,28 +148,28 @@ def test_more_results_than_texts_are_all_texts_and_an_output_is_replaced_only_on
     assert len(results_of(output)) == 5
 
 
-def test_vectors_of_another_model_or_dimension_are_refused(minilm_folder, vectors, tmp_path, capsys):
+def test_vectors_of_another_model_or_dimension_are_refused(tiny_bert, vectors, tmp_path, capsys):
     other = tmp_path / "other"
-    shutil.copytree(minilm_folder, other)
+    shutil.copytree(tiny_bert, other)
     copy = tmp_path / "copy"
-    shutil.copytree(minilm_folder, copy)
+    shutil.copytree(tiny_bert, copy)
     assert run(vectors / "v.npy", "cat", "--model", copy) == 0
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.1}))
     assert run(vectors / "v.npy", "cat", "--model", other) == 2
-    assert f"was made by {minilm_folder}, and {other} has other files" in capsys.readouterr().err
+    assert f"was made by {tiny_bert}, and {other} has other files" in capsys.readouterr().err
     assert run(vectors / "v.npy", "cat", "--model", tmp_path / "gone") == 2
     assert "gone: no such folder" in capsys.readouterr().err
     np.save(tmp_path / "mine.npy", np.ones((3, 5), np.float32))
     assert run(tmp_path / "mine.npy", "cat") == 2
     assert "mine.npy has no manifest" in capsys.readouterr().err
-    assert run(tmp_path / "mine.npy", "cat", "--model", minilm_folder) == 2
-    assert "has vectors of 5 dimensions, the model's have 384" in capsys.readouterr().err
+    assert run(tmp_path / "mine.npy", "cat", "--model", tiny_bert) == 2
+    assert "has vectors of 5 dimensions, the model's have 32" in capsys.readouterr().err
 
 
-def test_vectors_of_words_and_damaged_files_are_refused(minilm_folder, vectors, tmp_path, capsys):
+def test_vectors_of_words_and_damaged_files_are_refused(tiny_bert, vectors, tmp_path, capsys):
     words = tmp_path / "words.parquet"
-    command = [minilm_folder, vectors / "texts.jsonl", "--pooling", "words", "--output", words]
+    command = [tiny_bert, vectors / "texts.jsonl", "--pooling", "words", "--output", words]
     assert cli.main(["embed", *map(str, command), "--device", "cpu"]) == 0
     assert run(words, "cat") == 2
     assert "vectors of words" in capsys.readouterr().err
@@ -177,14 +178,14 @@ def test_vectors_of_words_and_damaged_files_are_refused(minilm_folder, vectors, 
     (tmp_path / "c.npy").write_bytes(b"no vectors")
     (tmp_path / "d.jsonl").write_text("{broken\n")
     (tmp_path / "e.jsonl").write_text('{"vector": 5, "text": "a"}\n')
-    np.save(tmp_path / "f.npy", np.ones(384, np.float32))
+    np.save(tmp_path / "f.npy", np.ones(32, np.float32))
     for name in ("a.parquet", "b.jsonl", "c.npy", "d.jsonl", "e.jsonl", "f.npy"):
-        assert run(tmp_path / name, "cat", "--model", minilm_folder) == 2
+        assert run(tmp_path / name, "cat", "--model", tiny_bert) == 2
         assert f"{name} cannot be read as vectors" in capsys.readouterr().err
-    holed = np.ones((10, 384), np.float32)
+    holed = np.ones((10, 32), np.float32)
     holed[7:9, 3] = np.nan
     np.save(tmp_path / "g.npy", holed)
-    assert run(tmp_path / "g.npy", "cat", "--model", minilm_folder) == 2
+    assert run(tmp_path / "g.npy", "cat", "--model", tiny_bert) == 2
     assert "g.npy cannot be read as vectors (vector 7 has a NaN or infinite value)" in capsys.readouterr().err
     assert run(tmp_path / "missing.npy", "cat") == 2
     assert "missing.npy: no such file" in capsys.readouterr().err

@@ -7,11 +7,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from json_files import change_json
+from json_files import change_json, read_lines
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import CNN, LayerNorm, Pooling
-from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers import AutoTokenizer
 
 from mybert import cli, quantize
 from mybert.common.errors import UserError
@@ -29,24 +29,14 @@ from mybert.serving.settings import ServeSettings
 TEXTS = ["She ate a green apple.", "", "Apple reported earnings, didn't it?", "word " * 60, "QUITE LOUD", "ok"]
 
 
-@pytest.fixture(scope="module")
-def bert(minilm_folder, tmp_path_factory):
-    """A BERT of two small layers with MINILM's tokenizer."""
-    folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
-    BertModel(BertConfig(**sizes, initializer_range=0.3)).save_pretrained(folder)
-    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(minilm_folder / name, folder)
-    return folder
-
-
 @pytest.fixture
-def encoder(bert, tmp_path):
+def encoder(tiny_bert, tmp_path):
     """Saves a sentence encoder with the given modules after the BERT, and returns its folder."""
 
     def encoder(*modules, length=40, **settings):
-        model = SentenceTransformer(modules=[Transformer(str(bert), max_seq_length=length), *modules], device="cpu")
+        model = SentenceTransformer(
+            modules=[Transformer(str(tiny_bert), max_seq_length=length), *modules], device="cpu"
+        )
         for name, value in settings.items():
             setattr(model, name, value)
         model.save(str(tmp_path / "encoder"))
@@ -165,8 +155,7 @@ def test_similarities_are_not_explained_if_the_texts_are_changed_first(encoder):
         Explainer(str(folder), device="cpu")
 
 
-@pytest.mark.parametrize("pools_prompt", [True, False])
-@pytest.mark.parametrize("mode", POOLING_MODES)
+@pytest.mark.parametrize(("mode", "pools_prompt"), [("mean", True), *((mode, False) for mode in POOLING_MODES)])
 def test_prompts_are_those_of_the_folder(encoder, mode, pools_prompt):
     prompts = {"query": "find: ", "passage": "a passage says "}
     folder = encoder(Pooling(32, mode, include_prompt=pools_prompt), prompts=prompts, default_prompt_name="passage")
@@ -227,14 +216,14 @@ def test_search_puts_the_prompt_of_queries_before_them(encoder, tmp_path):
     assert cli.main(["embed", str(folder), str(tmp_path / "t.txt"), "--output", str(tmp_path / "v.parquet")]) == 0
     command = ["search", str(tmp_path / "v.parquet"), "an apple", "--output", str(tmp_path / "found.jsonl")]
     assert cli.main(command) == 0
-    rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    rows = read_lines(tmp_path / "found.jsonl")
     model = SentenceTransformer(str(folder), device="cpu")
     query, vectors = model.encode_query("an apple"), model.encode(texts)
     expected = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
     assert [row["score"] for row in rows] == pytest.approx(sorted(expected, reverse=True)[:5], abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["document", "passage", "corpus"])
+@pytest.mark.parametrize("name", ["document", "corpus"])
 def test_search_asks_for_vectors_with_the_prompt_of_documents(encoder, tmp_path, caplog, name):
     folder, texts = encoder(Pooling(32, "cls"), prompts={"query": "find: ", name: "a text: "}), ["red apple", "sea"]
     (tmp_path / "t.txt").write_text("\n".join(texts))
@@ -285,7 +274,7 @@ def test_an_int8_copy_keeps_the_modules(encoder, tmp_path):
     model = SentenceTransformer(str(tmp_path / "int8"), device="cpu", trust_remote_code=True)
     assert np.abs(found - model.encode(TEXTS, batch_size=1)).max() < 1e-4
     cosines = (found * reference(folder)).sum(1)
-    assert cosines.min() > 0.98 and cosines.max() < 0.999999
+    assert cosines.min() > 0.98 and np.abs(found - reference(folder)).max() > 1e-5
 
 
 def test_an_onnx_copy_keeps_the_modules(encoder, tmp_path):
@@ -331,24 +320,6 @@ def test_a_folder_without_a_bert_is_refused_by_the_name_of_its_module(tmp_path, 
             use(str(tmp_path), device="cpu")
     assert cli.main(["embed", str(tmp_path), "-", "--output", str(tmp_path / "v.npy")]) == 2
     assert f"begins with sentence_transformers.models.{kind}, expected Transformer" in capsys.readouterr().err
-
-
-def test_another_pooling_finds_the_encoder_in_a_folder_of_its_own(encoder):
-    folder = encoder(CNN(32, 16), Pooling(48))
-    (folder / "0_Transformer").mkdir()
-    for path in [path for path in folder.iterdir() if path.is_file() and path.name != "modules.json"]:
-        path.rename(folder / "0_Transformer" / path.name)
-    entries = json.loads((folder / "modules.json").read_text())
-    entries[0]["path"] = "0_Transformer"
-    (folder / "modules.json").write_text(json.dumps(entries))
-    texts = [text for text in TEXTS if len(text) < 100]
-    found = Embedder(str(folder), device="cpu").texts(texts, "cls")
-    (folder / "modules.json").write_text(
-        json.dumps([entries[0], {"path": "1_P", "type": "sentence_transformers.x.Pooling"}])
-    )
-    (folder / "1_P").mkdir()
-    (folder / "1_P/config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "cls"}')
-    assert np.abs(Embedder(str(folder), device="cpu").texts(texts) - found).max() < 1e-5
 
 
 @pytest.mark.parametrize(

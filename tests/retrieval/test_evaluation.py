@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import pytrec_eval
+from json_files import read_lines
 
 from mybert import cli
 from mybert.retrieval.ranking import METRICS, fused, score_ranking
@@ -74,7 +75,7 @@ def evaluate(model, collection, output, *words) -> int:
 def test_four_systems_are_compared_and_reported(minilm_folder, collection, tmp_path, capsys):
     assert evaluate(minilm_folder, collection, tmp_path / "scores") == 0
     results = json.loads((tmp_path / "scores" / "results.json").read_text())
-    lines = [json.loads(line) for line in (tmp_path / "scores" / "predictions.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "scores" / "predictions.jsonl")
     assert [line["id"] for line in lines] == ["q1", "q2", "q3"] and results["rows"] == 3
     for system in ("model", "bm25", "start", "hybrid"):
         run = {

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from json_files import read_lines, write_lines
 
 import mybert
 from mybert import Index, cli
@@ -43,7 +44,7 @@ def encoder(models) -> str:
 
 def index_of(folder, encoder, documents, **settings) -> Index:
     file = folder.with_suffix(".jsonl")
-    file.write_text("".join(json.dumps(one) + "\n" for one in documents))
+    write_lines(file, documents)
     mybert.build_index(encoder, str(file), output=str(folder), language="en", **settings)
     return Index(folder)
 
@@ -199,7 +200,7 @@ def add_forever(folder: str, log: str) -> None:
 def test_a_killed_build_is_continued_by_resume(tmp_path, encoder, monkeypatch, capsys):
     monkeypatch.setattr("mybert.retrieval.index._BATCH", 200)  # characters: several segments
     file = tmp_path / "documents.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in DOCUMENTS))
+    write_lines(file, DOCUMENTS)
     command = ["index", encoder, str(file), "--output", str(tmp_path / "index"), "--language", "en", "--resume"]
     calls, passages = [], Encoder.passages
 
@@ -229,7 +230,7 @@ def test_the_commands_build_change_and_search_an_index(tmp_path, encoder, capsys
     assert cli.main(["index", encoder, names[2], "--output", index, "--add", "--delete", names[0]]) == 0
     output = tmp_path / "found.jsonl"
     assert cli.main(["search", index, "sleep dogs", "birds", "--mode", "words", "--output", str(output)]) == 0
-    found = [json.loads(line) for line in output.read_text().splitlines()]
+    found = read_lines(output)
     assert found[0]["query"] == "sleep dogs" and found[0]["rank"] == 1 and found[0]["id"] in names[1:]
     assert found[0]["text"][slice(*found[0]["highlights"][0])] in ("dogs", "sleep")
     assert "[dogs]" in capsys.readouterr().out

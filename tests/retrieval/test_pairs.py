@@ -1,8 +1,7 @@
 """Rows of queries and passages in the forms that other programs write."""
 
-import json
-
 import pytest
+from json_files import write_lines
 
 from mybert.common.errors import UserError
 from mybert.retrieval.collections import read_texts
@@ -13,7 +12,7 @@ from mybert.retrieval.pairs import Pair, ScoredPair, judged_pairs, read_pairs
 def read(tmp_path):
     def read(rows: list[dict], columns=None, errors="strict"):
         file = tmp_path / "rows.jsonl"
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(file, rows)
         return read_pairs([str(file)], columns or {}, errors)
 
     return read

@@ -72,9 +72,6 @@ def test_texts_without_a_word_of_the_query_are_not_found():
 
 def test_equal_scores_keep_their_order():
     assert best_rows(np.array([1.0, 2.0, 1.0, 2.0, 1.0]), 4).tolist() == [1, 3, 0, 2]
-
-
-def test_every_text_equal():
     rows, scores = Words.of(["same text"] * 5, "en").best("same", 3)
     assert rows.tolist() == [0, 1, 2] and len(set(scores.tolist())) == 1
 

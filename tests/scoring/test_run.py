@@ -1,25 +1,21 @@
 """`mybert score`: lines, minimal pairs, masked words and mistakes."""
 
-import json
 import math
 
 import pytest
+from json_files import read_lines, write_lines
 
 import mybert
 from mybert import Scorer, cli
 
 
-def lines_of(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def test_each_line_has_the_scores_of_its_text_and_the_table_those_of_the_corpus(folders, tmp_path):
     texts = ["The cat sat.", "Dogs ran away quickly!", "東京 is big"]
     rows = [{"text": text, "id": number, "line": "mine"} for number, text in enumerate(texts)]
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "texts.jsonl", rows)
     result = mybert.score(folders["mybert"], tmp_path / "texts.jsonl", output=tmp_path / "scores.jsonl", device="cpu")
     expected = Scorer(folders["mybert"], device="cpu").texts(texts)
-    found = lines_of(result.path)
+    found = read_lines(result.path)
     for number, (line, score) in enumerate(zip(found, expected, strict=True)):
         places = line["text_number"], line["line"], line["input_line"], line["id"]
         assert places == (number, number + 1, "mine", number)
@@ -52,7 +48,7 @@ def test_pairs_are_correct_when_the_first_text_is_more_probable(folders, tmp_pat
         output=tmp_path / "scores.jsonl",
         device="cpu",
     )
-    found = lines_of(result.path)
+    found = read_lines(result.path)
     assert [line["correct"] for line in found] == [True, False, False]  # a tie is not correct
     assert [line["kind"] for line in found] == ["a", "b", "c"]
     assert found[0]["good_log_probability"] == pytest.approx(scores[order[0]], rel=1e-4)
@@ -70,7 +66,7 @@ def test_pairs_are_correct_when_the_first_text_is_more_probable(folders, tmp_pat
 def test_texts_of_pairs_keep_their_columns_whatever_their_names(good, bad, kept, folders, tmp_path):
     (tmp_path / "pairs.csv").write_text(f"{good},{bad}\nDogs ran.,Dogs running is.\n")
     names = {"pairs": f"{good},{bad}", "output": tmp_path / "scores.jsonl", "device": "cpu"}
-    (line,) = lines_of(mybert.score(folders["mybert"], tmp_path / "pairs.csv", **names).path)
+    (line,) = read_lines(mybert.score(folders["mybert"], tmp_path / "pairs.csv", **names).path)
     assert [line[name] for name in kept] == ["Dogs ran.", "Dogs running is."]
     assert line["source"].endswith("pairs.csv")
     assert line["correct"] == (line[f"{good}_log_probability"] > line[f"{bad}_log_probability"])
@@ -84,7 +80,7 @@ def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, 
         folders["stock"], tmp_path / "texts.txt", masking="whole-word", output=tmp_path / "s.jsonl", device="cpu"
     )
     expected = Scorer(folders["stock"], device="cpu").masked_words(texts)
-    found = lines_of(result.path)
+    found = read_lines(result.path)
     assert [line["words"] for line in found] == [score.words for score in expected]
     words = sum(len(score.words) for score in expected)
     assert words > 0
@@ -134,5 +130,5 @@ def test_texts_without_tokens_are_skipped_and_counted(folders, tmp_path):
     result = mybert.score(
         folders["stock"], tmp_path / "in.jsonl", errors="skip", output=tmp_path / "out.jsonl", device="cpu"
     )
-    assert [line["text"] for line in lines_of(result.path)] == ["one"]
+    assert [line["text"] for line in read_lines(result.path)] == ["one"]
     assert result.manifest["counts"]["skipped"] == {"empty text": 1}

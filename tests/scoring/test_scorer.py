@@ -80,17 +80,6 @@ def test_texts_of_equal_tokens_have_equal_scores_in_whatever_batch(folders):
         assert one.log_probabilities.tolist() == two.log_probabilities.tolist()
 
 
-def test_texts_may_come_from_an_iterator(folders):
-    scorer = Scorer(folders["mybert"], device="cpu")
-    assert [score.tokens for score in scorer.texts(iter(["cat", "dog"]))] == [["cat"], ["dog"]]
-
-
-def test_the_batch_size_does_not_change_the_scores(folders):
-    one, many = (Scorer(folders["mybert"], device="cpu", max_tokens_per_batch=size) for size in (1, 4096))
-    for a, b in zip(one.texts(TEXTS), many.texts(TEXTS), strict=True):
-        np.testing.assert_allclose(a.log_probabilities, b.log_probabilities, rtol=1e-4, atol=1e-4)
-
-
 def test_masked_words_are_masked_at_once_and_scored_with_all_their_tokens(folders, stock_model, tokenizer):
     text = " ".join(f"unbelievable word{i} sat, said Ann" for i in range(30))
     (found,) = Scorer(folders["mybert"], device="cpu").masked_words([text], first_number=7)

@@ -1,11 +1,11 @@
 """`mybert suggest` on tiny models: its rows, forms and mistakes."""
 
 import csv
-import json
 import random
 import re
 
 import pytest
+from json_files import read_lines, write_lines
 from tiny_models import WORDS
 
 import mybert
@@ -18,23 +18,14 @@ def texts(count: int, words: int, seed: int = 0) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=words)) for _ in range(count)]
 
 
-def write(path, rows) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
-def lines(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def test_rows_keep_their_columns_and_get_an_empty_label_a_prediction_and_a_reason(models, tmp_path):
     rows = [{"id": n, "text": text, "reason": "mine"} for n, text in enumerate(texts(40, 6))]
-    given = write(tmp_path / "rows.jsonl", rows)
+    given = write_lines(tmp_path / "rows.jsonl", rows)
     for name in ("a", "b"):
         done = mybert.suggest(models("classifier"), given, count=5, output=str(tmp_path / f"{name}.jsonl"))
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert done.manifest["counts"] == {"rows": 40, "labelled": 0, "pool": 40, "suggestions": 5}
-    found = lines(tmp_path / "a.jsonl")
+    found = read_lines(tmp_path / "a.jsonl")
     assert len({row["text"] for row in found}) == 5
     for row in found:
         assert rows[row["id"]]["text"] == row["text"] and row["label"] is None and row["input_reason"] == "mine"
@@ -49,11 +40,11 @@ def test_near_duplicates_and_labelled_rows_are_left_out(models, tmp_path):
     base = texts(12, 20)
     near = [" ".join([*text.split()[:-1], "the"]) for text in base]
     upper = [text.upper() + "!" for text in base]
-    labelled = write(tmp_path / "train.jsonl", [{"text": text, "label": "good"} for text in near[:4]])
-    given = write(tmp_path / "rows.jsonl", [{"text": text} for text in [*base, *near, *upper]])
+    labelled = str(write_lines(tmp_path / "train.jsonl", [{"text": text, "label": "good"} for text in near[:4]]))
+    given = str(write_lines(tmp_path / "rows.jsonl", [{"text": text} for text in [*base, *near, *upper]]))
     words = ["--labelled", labelled, "--count", "30", "--output", str(tmp_path / "next.jsonl")]
     assert cli.main(["suggest", str(models("classifier")), given, *words]) == 0
-    found = [row["text"].lower().strip("!").rsplit(" ", 1)[0] for row in lines(tmp_path / "next.jsonl")]
+    found = [row["text"].lower().strip("!").rsplit(" ", 1)[0] for row in read_lines(tmp_path / "next.jsonl")]
     assert sorted(found) == sorted(text.rsplit(" ", 1)[0] for text in base[4:])
 
 
@@ -64,7 +55,7 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
     suffix = {"csv": "csv", "jsonl": "jsonl", "doccano": "jsonl"}.get(form, "json")
     output = tmp_path / f"next.{suffix}"
     settings = {"count": 3, "output": str(output), "format": form}
-    given = write(tmp_path / "rows.jsonl", rows)
+    given = write_lines(tmp_path / "rows.jsonl", rows)
     if model == "pairs" and form == "doccano":
         with pytest.raises(UserError, match="doccano shows one text, and these rows are pairs; use the form label-st"):
             mybert.suggest(models(model), given, **settings)
@@ -76,7 +67,7 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
             found = list(csv.DictReader(file))
         assert all(row["spans" if model == "tagger" else "label"] == "" for row in found)
     else:
-        found = parse_json(content) if suffix == "json" else lines(output)
+        found = parse_json(content) if suffix == "json" else read_lines(output)
     assert len(found) == 3
     shown = {"label-studio": lambda row: row["data"], "argilla": lambda row: row["fields"]}.get(form, lambda row: row)
     assert all(shown(row)["text"] in {one["text"] for one in rows} for row in found)
@@ -112,7 +103,7 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
 def test_mistakes_are_one_line(models, tmp_path, monkeypatch, capsys, model, words, message):
     monkeypatch.chdir(tmp_path)
     row = {"text": "a film", "context": "a great film", "question": "who"}
-    write(tmp_path / "rows.jsonl", [row])
+    write_lines(tmp_path / "rows.jsonl", [row])
     try:
         assert cli.main(["suggest", str(models(model)), "rows.jsonl", *words]) != 0
     except SystemExit as stop:
