@@ -88,7 +88,7 @@ fuzz: .venv/installed ## malformed inputs for every reader; INPUTS=1000000 takes
 
 generated: .venv/installed ## write the files that are generated from the settings and from TrainingArguments
 	$(BIN)/python tests/common/keyword_types.py
-	$(BIN)/ruff format mybert/common
+	$(BIN)/ruff format mybert/settings
 
 format: .venv/installed ## apply the style
 	$(BIN)/ruff check --fix .

@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["RAYON_NUM_THREADS"] = str(arguments.cores)
 
-    from mybert.common.manifest import read_manifest
+    from mybert.artifacts.manifest import read_manifest
     from mybert.corpus.build import build_corpus
     from mybert.corpus.examples.text_encoding import plain_tokenizer
     from mybert.corpus.settings import CorpusSettings

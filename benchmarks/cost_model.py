@@ -23,8 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from training_step import batches
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE

@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 
 from mybert import Predictor, finetune
-from mybert.common.devices import quiet_loading
 from mybert.common.machine import hardware
+from mybert.inference.devices import quiet_loading
 from mybert.training.arguments import bfloat16_is_faster
 
 LABELS = {"label", "labels", "ner_tags", "upos", "answers", "score"}

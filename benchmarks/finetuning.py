@@ -31,9 +31,7 @@ import transformers
 from datasets import Dataset, disable_progress_bars
 from transformers import BertConfig, PreTrainedModel, PrinterCallback, Trainer, set_seed
 
-from mybert.common.devices import quiet_loading
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.evaluation.inference import logits_of
@@ -41,6 +39,7 @@ from mybert.finetuning.objective import Finetuning
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.tasks.base import Task
+from mybert.inference.devices import quiet_loading
 from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 

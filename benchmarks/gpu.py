@@ -36,7 +36,7 @@ from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available
 
 from modeling_mybert import NAMED_SIZES, attention_mybert
-from mybert.common.error_messages import cause
+from mybert.common.errors import cause
 from mybert.common.machine import hardware, usable_cores
 from mybert.training.speed import measure_peak
 

@@ -25,7 +25,7 @@ from training_step import device_peak, draw, make, useful_flops
 
 from modeling_mybert.attention_mybert import MyBertSelfAttention
 from modeling_mybert.pretraining_heads_mybert import MyBertLMPredictionHead
-from mybert.common.error_messages import cause
+from mybert.common.errors import cause
 
 DEVICE = os.environ.get("DEVICE", "cuda")
 IDEAS = ["", "qkv", "vocabulary", "norm", "qkv+vocabulary+norm", "layers", "qkv+vocabulary+norm+layers"]

@@ -19,8 +19,7 @@ from training_step import batches
 from transformers import BertConfig, BertForPreTraining
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.tables import print_table
 
 RAGGED = [16, 32, 48, 64, 80, 96, 112, 128]

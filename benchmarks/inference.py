@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from mybert.common.error_messages import cause
+from mybert.common.errors import cause
 from mybert.common.machine import hardware
 
 BATCH_SIZES = (8, 16, 32, 64, 128)
@@ -194,7 +194,7 @@ def sentence_transformers_side(folder: str, dtype: str, device: str):
 
 
 def mybert_side(folder: str, dtype: str, device: str, in_order: bool = False):
-    from mybert.common.memory_allocator import keep_freed_memory
+    from mybert.common.machine import keep_freed_memory
     from mybert.embedding.embedder import Embedder
 
     keep_freed_memory()  # the default of `mybert embed`

@@ -72,7 +72,7 @@ def compare_onnx(arguments: argparse.Namespace) -> None:
         return torch.cat(found)
 
     with tempfile.TemporaryDirectory() as scratch:
-        folder = export(ExportSettings(arguments.checkpoint, to="onnx", output=str(Path(scratch) / "onnx"), int8=True))
+        folder = export(ExportSettings(arguments.checkpoint, output=str(Path(scratch) / "onnx"), int8=True))
         sizes = {
             "torch": sum(p.numel() * p.element_size() for p in checkpoint.model.parameters()),
             "onnx": (folder / ONNX_FILE).stat().st_size,
@@ -106,7 +106,7 @@ def compare_onnx(arguments: argparse.Namespace) -> None:
 
 
 def compare_quantized(arguments: argparse.Namespace) -> None:
-    from mybert.common.memory_allocator import keep_freed_memory
+    from mybert.common.machine import keep_freed_memory
     from mybert.io.documents import read_documents
 
     keep_freed_memory()
@@ -166,7 +166,7 @@ def other_engines(arguments: argparse.Namespace, scratch: str) -> dict:
     from mybert.release.convert.export import export
     from mybert.release.settings import ExportSettings
 
-    folder = export(ExportSettings(arguments.checkpoint, to="onnx", output=f"{scratch}/onnx", int8=True))
+    folder = export(ExportSettings(arguments.checkpoint, output=f"{scratch}/onnx", int8=True))
     int8 = onnx_outputs(folder / INT8_FILE)
     bert = BertModel.from_pretrained(arguments.checkpoint).eval()
     engines = {

@@ -25,12 +25,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import Predictor
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.inference.cpu import optimize_for_inference
 from mybert.inference.onnx_model import ONNX_FILE
-from mybert.release.convert.export_onnx import write_onnx
+from mybert.release.convert.export import write_onnx
 
 Classify = Callable[[str], tuple[str, float]]
 WARM_UP = 20

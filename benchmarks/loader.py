@@ -14,8 +14,7 @@ from timed_step import Step
 from torch.utils.data import DataLoader
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EpochSampler, ExampleDataset, PretrainingCollator

@@ -24,7 +24,7 @@ from torch import nn
 from transformers import BertConfig, BertForPreTraining, get_linear_schedule_with_warmup
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EpochSampler, ExampleDataset, PretrainingCollator

@@ -19,12 +19,12 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline, set_seed
 
-from mybert.common.devices import quiet_loading
 from mybert.common.machine import hardware
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
+from mybert.inference.devices import quiet_loading
 
 BATCH_SIZES = (1, 8, 16, 32, 64)
 TASK = "text-classification"

@@ -18,8 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from training_step import ROWS, make
 
 from modeling_mybert import operations_mybert
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.tables import print_table
 
 KINDS = {

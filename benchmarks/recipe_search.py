@@ -20,8 +20,7 @@ import recipe_ideas as ideas
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation

@@ -71,7 +71,7 @@ def main() -> None:
 def prepare(model: str, text: str, count: int) -> tuple[list[str], np.ndarray]:
     """Sentences and their vectors; the embedder is kept for `embed`."""
     from mybert import Embedder
-    from mybert.common.memory_allocator import keep_freed_memory
+    from mybert.common.machine import keep_freed_memory
     from mybert.corpus.text.sentences import sentence_splitter
     from mybert.io.documents import read_documents
 

@@ -42,9 +42,8 @@ from timed_step import Step, on_device
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
-from mybert.common.error_messages import cause
-from mybert.common.machine import hardware
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.errors import cause
+from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.tables import format_cell
 from mybert.corpus.text.sentences import sentence_splitter
 from mybert.io.documents import read_documents

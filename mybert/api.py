@@ -11,30 +11,25 @@ from __future__ import annotations
 import contextlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from mybert.artifacts.manifest import DataInMemory, read_manifest
+from mybert.artifacts.places import check_places
+from mybert.artifacts.staging import manifest_beside
 from mybert.commands import COMMANDS
-from mybert.common.command_line import check_places, make_settings
-from mybert.common.data_in_memory import DataInMemory
-from mybert.common.error_messages import cause
-from mybert.common.errors import UserError
-from mybert.common.invocation import called_in_python, warn_once
+from mybert.common.errors import UserError, called_in_python, cause, warn_once
 from mybert.common.json_io import parse_json
-from mybert.common.manifest import read_manifest
-from mybert.common.output_folders import manifest_beside
 from mybert.common.progress import no_library_bars
+from mybert.settings.calls import make_settings
 
 if TYPE_CHECKING:
-    from mybert.common import keywords
-    from mybert.common.keywords import Name
     from mybert.finetuning.evaluation.predict import Counts
     from mybert.release.hub.publish import Published
     from mybert.reports.finding import Finding
-
-ROWS = ("train", "validation", "test", "data", "unlabelled")
-"""Settings that may be rows in memory."""
+    from mybert.settings import keywords
+    from mybert.settings.keywords import Name
 
 
 @dataclass(frozen=True)
@@ -289,8 +284,10 @@ def _run(
     before = called_in_python.set(True)
     warn_once.cache_clear()  # a second call names what it skips again
     try:
-        given = {name: _named_rows(name, value) if name in ROWS else value for name, value in settings.items()}
-        made = make_settings(COMMANDS[command].settings_types(), positional, given, check_places)
+        kinds = COMMANDS[command].settings_types()
+        tables = {field.name for kind in kinds for field in fields(kind) if field.metadata.get("tables")}
+        given = {name: _named_rows(name, value) if name in tables else value for name, value in settings.items()}
+        made = make_settings(kinds, positional, given, check_places)
         with no_library_bars() if loads_models else contextlib.nullcontext():
             output = pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
             COMMANDS[command].add_report(made, output)

@@ -13,13 +13,13 @@ from pathlib import Path
 import shtab
 
 from mybert import __version__
+from mybert.artifacts.places import check_places, places
+from mybert.artifacts.staging import FULL_DISK
 from mybert.commands import COMMANDS
-from mybert.common.command_line import build_parser, check_places, parse_settings, places
-from mybert.common.disk_space import FULL_DISK
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
-from mybert.common.memory_allocator import keep_freed_memory
-from mybert.common.options import options_without_import, unknown_name
+from mybert.common.errors import UserError, short
+from mybert.common.machine import keep_freed_memory
+from mybert.settings.options import options_without_import, unknown_name
+from mybert.settings.parse import build_parser, parse_settings
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
 _WITHOUT_MODELS = ("tokenizer", "corpus", "plan", "doctor")

@@ -130,7 +130,7 @@ COMMANDS = {
     ),
     "evaluate": Command(
         "mybert.workflows.evaluate:evaluate",
-        ("mybert.finetuning.settings:EvaluateSettings",),
+        ("mybert.finetuning.evaluation.settings:EvaluateSettings",),
         "Evaluate a fine-tuned model on labelled rows, or a retriever on queries and judgements.",
         (
             "mybert evaluate --model classifier --data test.csv --output evaluation",
@@ -153,7 +153,7 @@ COMMANDS = {
     ),
     "predict": Command(
         "mybert.finetuning.evaluation.predict:main",
-        ("mybert.finetuning.settings:PredictSettings",),
+        ("mybert.finetuning.evaluation.settings:PredictSettings",),
         "Predict with a fine-tuned model.",
         (
             "mybert predict classifier reviews.csv --output predictions.jsonl",

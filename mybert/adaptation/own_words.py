@@ -3,8 +3,7 @@
 import unicodedata
 from pathlib import Path
 
-from mybert.common.error_messages import cause, short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause, short
 from tokenization import MyBertTokenizer
 from tokenization.pair_merging import PREFIX
 from tokenization.wordpiece_training import MAX_WORD_CHARACTERS

@@ -15,9 +15,8 @@ from mybert.adaptation.own_words import read_words
 from mybert.adaptation.settings import AUTO, AdaptSettings
 from mybert.adaptation.texts import digest, documents, held_out_texts, read_texts, sample, write_texts
 from mybert.adaptation.token_rows import change_rows
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
-from mybert.common.manifest import MANIFEST, write_json
+from mybert.artifacts.manifest import MANIFEST, write_json
+from mybert.common.errors import UserError, short_list
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.inference.checkpoint import check_max_length, open_checkpoint, trained_tokens

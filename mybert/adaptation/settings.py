@@ -4,21 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
-from mybert.common.settings import (
-    FOLDER,
-    MODEL,
-    ROWS,
-    TEXTS,
-    TextFileOptions,
-    as_list,
-    check,
-    check_choices,
-    check_resume,
-    setting,
-)
-from mybert.io.files import STDIN
+from mybert.common.errors import UserError, did_you_mean
+from mybert.settings import declare
+from mybert.settings.declare import FOLDER, MODEL, ROWS, TEXTS, as_list, check, check_effect, setting
+from mybert.settings.shared import OutputFolder, ProcessesOption, RunResumeOptions
 
 NEW_WORDS = 1000
 AUTO = "auto"
@@ -33,94 +22,92 @@ def check_words(name: str) -> None:
 
 
 @dataclass(kw_only=True)
-class TextSettings(TextFileOptions):
+class TextSettings(ProcessesOption, OutputFolder):
     """Options that `adapt` and `trim` share: text, and rows whose texts are read."""
 
-    task: str = setting("text-classification", "Task of --task-data; determines its columns.")
-    columns: list[str] | None = setting(None, "Columns of --task-data without a usual name, as ROLE=COLUMN.")
-    num_proc: int | None = setting(None, "Number of processes that read text (default: number of CPU cores).", least=1)
-    overwrite: bool = setting(False, "Replace OUTPUT.")
+    task: str = declare.task("text-classification", "Task of --task-data; determines its columns.")
+    columns: list[str] | None = declare.data(
+        None, "Columns of --task-data without a usual name, as ROLE=COLUMN.", pairs=True
+    )
 
     def __post_init__(self):
+        super().__post_init__()
         for name in ("inputs", "task_data", "columns"):
             setattr(self, name, as_list(getattr(self, name)))
-        check(self, "model", bool(self.model), "a folder or Hub name")
-        check(self, "output", bool(self.output), "a folder")
         if not self.inputs and not self.task_data:
             raise UserError("expected text: name files or folders, or rows by --task-data")
-        if self.columns and not self.task_data:
-            raise UserError("--columns has no effect without --task-data")
-        if self.task != type(self).task and not self.task_data:
-            raise UserError("--task has no effect without --task-data")
-        check_choices(self)
+        check_effect(self, "columns task", self.task_data, "without --task-data")
 
 
 @dataclass
-class AdaptSettings(TextSettings):
+class AdaptSettings(RunResumeOptions, TextSettings):
     """Settings of `adapt`; optimisation is in `PretrainingArguments`."""
 
     command: ClassVar[str] = "adapt"
     free: ClassVar[tuple[str, ...]] = ("eval_characters", "eval_strategy", "eval_steps")
 
-    inputs: list[str] | None = setting(
+    inputs: list[str] | None = declare.data(
         None, f"text of the domain, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS
     )
     model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)", reads=MODEL)
-    output: str = setting("", "folder of the adapted model", writes=FOLDER)
-    task_data: list[str] | None = setting(None, "labelled rows whose texts are used as text of the domain", reads=ROWS)
-    new_words: int | str | None = setting(
+    output: str = setting("", "folder of the adapted model", kw_only=True, writes=FOLDER)
+    task_data: list[str] | None = declare.data(
+        None, "labelled rows whose texts are used as text of the domain", reads=ROWS
+    )
+    new_words: int | str | None = declare.model(
         None,
         "number of words and word pieces to add to the vocabulary; 0 keeps the vocabulary, auto adds words while each "
         "saves at least 1 of 20,000 tokens (default: 1000, or 0 with --words)",
     )
-    words: str | None = setting(
+    words: str | None = declare.model(
         None,
         "file of words to add, one per line, before those of --new-words",
         reads="mybert.adaptation.settings:check_words",
     )
-    replay: list[str] | None = setting(
+    replay: list[str] | None = declare.data(
         None,
         f"general text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out",
         reads=TEXTS,
     )
-    replay_share: float = setting(0.2, "share of the training text that comes from --replay (0 to 0.9)")
-    general: list[str] | None = setting(
+    replay_share: float = declare.data(
+        0.2, "share of the training text that comes from --replay (0 to 0.9)", within="[0, 0.9]"
+    )
+    general: list[str] | None = declare.data(
         None, "general text for measuring forgetting (default: the held-out part of --replay)", reads=TEXTS
     )
-    freeze: str = setting(
+    freeze: str = declare.model(
         "nothing",
         "weights that are not trained: none (nothing), the layers (encoder), or everything except the vectors of new "
         "words and a new head (all)",
         choices=FREEZE,
     )
-    lora_rank: int | None = setting(
+    lora_rank: int | None = declare.model(
         None,
         "rank of low-rank updates of the layers (LoRA), merged at the end; needs `pip install "
         "'.[lora]'` in the clone (default: no LoRA)",
         least=1,
     )
-    time_budget: str | None = setting(
-        None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps"
+    time_budget: str | None = declare.training(
+        None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps", decides=True
     )
-    new_word_steps: int = setting(
-        0,
-        "extra steps at the start that train only the vectors of new words (0 or more)",
-        least=0,
+    new_word_steps: int = declare.training(
+        0, "extra steps at the start that train only the vectors of new words (0 or more)", least=0
     )
-    max_length: int | None = setting(
+    max_length: int | None = declare.data(
         None,
         "maximum tokens of a training example, special tokens included, 8 or more (default: 128, or the length that "
         "the model was trained on if that is less)",
         least=8,
     )
-    whole_word_masking: bool = setting(False, "mask all tokens of a word together")
-    validation_share: float = setting(0.05, "share of the documents of each text that is held out (0 to 0.5)")
-    eval_characters: int = setting(
+    whole_word_masking: bool = declare.training(False, "mask all tokens of a word together")
+    validation_share: float = declare.data(
+        0.05, "share of the documents of each text that is held out (0 to 0.5)", within="[0, 0.5]"
+    )
+    eval_characters: int = declare.evaluation(
         10_000,
         "characters of each held-out text that are scored before and after training; 0 skips the comparison",
         least=0,
     )
-    resume: bool = setting(False, "resume from the latest checkpoint in OUTPUT; start a new run if there is none")
 
     def __post_init__(self):
         super().__post_init__()
@@ -128,9 +115,6 @@ class AdaptSettings(TextSettings):
         self.new_words = str(self.new_words) if self.new_words is not None else "0" if self.words else str(NEW_WORDS)
         good = self.new_words == AUTO or (self.new_words.isascii() and self.new_words.isdecimal())
         check(self, "new_words", good, f"0 or more, or {AUTO}")
-        check(self, "replay_share", 0 <= self.replay_share <= 0.9, "0 to 0.9")
-        check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")
-        check_resume(self)
         self._check_together()
 
     def _check_together(self) -> None:
@@ -139,10 +123,8 @@ class AdaptSettings(TextSettings):
         if self.new_words == "0" and not self.words and (self.new_word_steps or self.freeze == "all"):
             option = "--new-word-steps" if self.new_word_steps else "--freeze all"
             raise UserError(f"{option} has no effect with --new-words 0: there are no vectors of new words to train")
-        if self.replay_share != type(self).replay_share and not self.replay:
-            raise UserError("--replay-share has no effect without --replay")
-        if STDIN in [*self.inputs, *self.replay, *self.general] and self.resume:
-            raise UserError("--resume cannot read standard input again; save it to a file")
+        check_effect(self, "replay_share", self.replay, "without --replay")
+        self.check_files([*self.inputs, *self.replay, *self.general])
 
     @property
     def limit(self) -> int:
@@ -154,9 +136,9 @@ class AdaptSettings(TextSettings):
 class TrimSettings(TextSettings):
     command: ClassVar[str] = "trim"
 
-    inputs: list[str] | None = setting(
+    inputs: list[str] | None = declare.data(
         None, f"text whose tokens are kept, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS
     )
     model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)", reads=MODEL)
-    output: str = setting("", "folder of the smaller model", writes=FOLDER)
-    task_data: list[str] | None = setting(None, "labelled rows whose tokens are kept", reads=ROWS)
+    output: str = setting("", "folder of the smaller model", kw_only=True, writes=FOLDER)
+    task_data: list[str] | None = declare.data(None, "labelled rows whose tokens are kept", reads=ROWS)

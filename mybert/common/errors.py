@@ -1,7 +1,15 @@
-"""The exception for user mistakes, and for optional packages that are missing."""
+"""Errors, the words of their messages, and what the running command has warned of."""
 
 import contextlib
-from collections.abc import Iterator
+import difflib
+import functools
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
 
 
 class UserError(ValueError):
@@ -20,3 +28,68 @@ def needing(extra: str, user: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(f"{user} needs {error.name}: pip install 'mybert[{extra}]'") from error
+
+
+_LONGEST = 300
+_JOINER = re.compile(r"(?<=\S)[\u200c\u200d](?=\S)")  # inside words of Persian or Hindi, and in emoji
+
+
+def cause(error: BaseException) -> str:
+    """The message of an exception as one line, preceded by its type unless it is an OSError or ValueError."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    message = " ".join(str(error).split())[:_LONGEST]
+    if message and isinstance(error, OSError | ValueError):
+        return message
+    return f"{type(error).__name__}: {message}".rstrip(": ")
+
+
+def short(value: Any, longest: int = 200) -> str:
+    """`repr(value)`, truncated to `longest` characters."""
+    shown = repr(value)
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
+
+
+def short_list(names: Iterable[str], longest: int = 80) -> str:
+    """The first twenty names, separated by commas, with an ellipsis if there are more.
+
+    Args:
+        longest: characters of a name; the rest is an ellipsis. A shortened path names nothing: give it more.
+    """
+    lines = (visible(name) for name in itertools.islice(names, 21))
+    first = [line if len(line) <= longest else f"{line[:longest]}…" for line in lines]
+    return ", ".join(first[:20] + ["…"] * (len(first) > 20))
+
+
+def visible(name: str) -> str:
+    """The name as it is, or as a Python literal if it has spaces or characters that cannot be seen: 'sport '."""
+    seen = _JOINER.sub("", name)
+    return name if seen.isprintable() and seen == " ".join(seen.split()) else repr(name)
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """` (did you mean 'NAME'?)` with the most similar of `names`, or "" if none is similar."""
+    nearest = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+
+
+def did_you_mean(name: str) -> str:
+    """`; did you mean NAME?` with the most similar name in the same folder, or "" if there is none."""
+    path = Path(name)
+    try:
+        beside = [other.name for other in itertools.islice(path.parent.iterdir(), 10_000) if other.name != path.name]
+    except (OSError, ValueError):
+        return ""
+    nearest = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
+    return f"; did you mean {path.parent / nearest[0]}?" if nearest else ""
+
+
+called_in_python: ContextVar[bool] = ContextVar("called_in_python", default=False)
+
+warn_once = functools.cache(logging.getLogger(__name__).warning)
+"""Logs a warning once in a command: `mybert pretrain --text` finds and reads its inputs several times."""
+
+
+def resuming_call(stage: str) -> str:
+    """The call that continues an interrupted run of `stage`, as the user writes it."""
+    return f"mybert.{stage}(…, resume=True)" if called_in_python.get() else f"mybert {stage} … --resume"

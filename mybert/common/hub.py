@@ -11,8 +11,7 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationE
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import validate_repo_id
 
-from mybert.common.error_messages import cause, did_you_mean
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause, did_you_mean
 
 
 def name_for_others(model: str) -> str:

@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import cause, short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause, short
 
 MAX_DEPTH = 100
 """Levels of nested objects and arrays; the deepest file that a stage writes has a dozen."""

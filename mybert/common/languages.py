@@ -28,10 +28,6 @@ _KEEP_MARKS = (
 MANY_MARKS = 0.005
 """Share of characters that are removed as marks, above which words are confused; German loses 0.012."""
 LANGUAGES = "an ISO 639 code such as en, ja or zh"
-STRIP_HELP = (
-    "Remove combining marks and accents (default: with --uncased, unless --language is written without case, in "
-    "Cyrillic, or Vietnamese)."
-)
 
 
 def is_language(code: str) -> bool:

@@ -4,7 +4,7 @@ import argparse
 import math
 import re
 
-from mybert.common.error_messages import short
+from mybert.common.errors import short
 
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

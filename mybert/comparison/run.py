@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
-from mybert.common.manifest import CHANGES, RESULTS, identity, json_line, versions, write_json, write_manifest
-from mybert.common.output_folders import staged_folder
+from mybert.artifacts.manifest import CHANGES, RESULTS, identity, json_line, versions, write_json, write_manifest
+from mybert.artifacts.staging import staged_folder
+from mybert.common.errors import UserError, short_list
 from mybert.common.quantities import counted
 from mybert.common.tables import format_cell, print_table
 from mybert.comparison.groups import changes, labels, slices

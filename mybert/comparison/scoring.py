@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from modeling_mybert import MyBertConfig
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.comparison.sides import Rows, Side
 from mybert.finetuning.data.labels import label_name
 from mybert.finetuning.tasks.base import Task

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
-from mybert.common.settings import FOLDER, check, check_choices, setting
+from mybert.common.errors import UserError, did_you_mean
+from mybert.settings import declare
+from mybert.settings.declare import check, setting
+from mybert.settings.shared import OutputFolder
 
 
 @dataclass
-class CompareSettings:
+class CompareSettings(OutputFolder):
     command: ClassVar[str] = "compare"
 
     runs: list[str] = setting(
@@ -20,24 +21,29 @@ class CompareSettings:
         positional=True,
         reads="mybert.comparison.settings:check_run",
     )
-    output: str = setting(help="output folder", writes=FOLDER)
-    metric: str | None = setting(None, "metric that the report begins with (default: the task's main metric)")
-    part: str = setting(
+    metric: str | None = declare.evaluation(
+        None, "metric that the report begins with (default: the task's main metric)"
+    )
+    part: str = declare.data(
         "auto",
         "rows of fine-tuning folders; auto: test rows if all runs have them, else validation rows",
         choices=("auto", "test", "validation"),
     )
-    columns: list[str] = setting(
+    columns: list[str] = declare.data(
         default_factory=list,
         help="columns of files of predictions, such as prediction=output reference=gold (default: the usual names)",
+        pairs=True,
     )
-    slices: list[str] = setting(default_factory=list, help="columns of the rows whose values are compared separately")
-    bootstrap: int = setting(5000, "bootstrap samples for intervals, and permutations for p values", least=100)
-    seed: int = setting(42, "random seed of samples and permutations")
-    overwrite: bool = setting(False, "replace the output folder")
+    slices: list[str] = declare.evaluation(
+        default_factory=list, help="columns of the rows whose values are compared separately"
+    )
+    bootstrap: int = declare.evaluation(
+        5000, "bootstrap samples for intervals, and permutations for p values", least=100
+    )
+    seed: int = declare.seeds(42, "random seed of samples and permutations")
 
     def __post_init__(self):
-        check_choices(self)
+        super().__post_init__()
         check(self, "runs", len(self.runs) > 1, "two or more")
         wrong = [given for given in self.columns if given.partition("=")[0] not in ("prediction", "reference")]
         if wrong or not all(given.partition("=")[2] for given in self.columns):

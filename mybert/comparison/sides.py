@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
-from mybert.common.manifest import HISTORY, MANIFEST, PREDICTIONS, RESULTS
+from mybert.artifacts.manifest import HISTORY, MANIFEST, PREDICTIONS, RESULTS
+from mybert.common.errors import UserError, short, short_list
 from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.io.files import file_format
 from mybert.io.record_formats import READERS

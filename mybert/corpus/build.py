@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from mybert.artifacts.engines import run_tasks
+from mybert.artifacts.manifest import fingerprint, identity, write_manifest
+from mybert.artifacts.resume import finished_run, sizes_and_times, work_folder
+from mybert.artifacts.run_fingerprint import RunFingerprint
+from mybert.artifacts.staging import refuse_existing
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, identity, write_manifest
-from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import counted
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
 from mybert.corpus.examples.shards import Shard, make_shard, plan_shards, save_shards
 from mybert.corpus.examples.text_encoding import PlainTokenizer, load_wordpiece, plain_tokenizer
@@ -33,9 +35,7 @@ from mybert.corpus.text.document_store import (
 )
 from mybert.corpus.text.selection import require_selectors, select_documents
 from mybert.io.documents import read_documents
-from mybert.io.engines import run_tasks
 from mybert.io.sources import Source, describe_sources, find_sources
-from mybert.io.work_folder import finished_run, sizes_and_times, work_folder
 from tokenization import MyBertTokenizer
 
 _MAX_UNKNOWN = 0.5

@@ -6,19 +6,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from mybert.common.errors import UserError
-from mybert.common.languages import LANGUAGES, STRIP_HELP, is_language
-from mybert.common.settings import (
-    ENGINES,
-    FOLDER,
-    TEXTS,
-    TOKENIZER,
-    TextFileOptions,
-    as_list,
-    check,
-    check_choices,
-    setting,
-)
-from mybert.io.files import STDIN
+from mybert.common.languages import LANGUAGES, is_language
+from mybert.settings import declare
+from mybert.settings.declare import TEXTS, TOKENIZER, check, check_effect, setting
+from mybert.settings.shared import ENGINES, CasingOptions, OutputFolder, ProcessesOption, ResumeOptions
 from tokenization.wordpiece_training import least_vocab_size
 
 NEGATIVES = ("other-document", "same-document")
@@ -34,8 +25,8 @@ def check_examples(name: str) -> None:
 
 
 @dataclass
-class DocumentSettings(TextFileOptions):
-    """Settings shared by the commands that read documents."""
+class DocumentSettings(ProcessesOption, OutputFolder):
+    """Settings of the commands that read documents."""
 
     inputs: list[str] = setting(
         default_factory=list,
@@ -44,41 +35,28 @@ class DocumentSettings(TextFileOptions):
         "sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`",
         reads=TEXTS,
     )
-    output: str = setting("", "output folder", writes=FOLDER)
-    num_proc: int | None = setting(
-        None, "number of processes; the result does not depend on it (default: number of CPU cores)", least=1
-    )
-    overwrite: bool = setting(False, "replace OUTPUT")
-
-    def __post_init__(self):
-        self.inputs = as_list(self.inputs)
-        check(self, "inputs", bool(self.inputs), "at least one file, folder or data set")
-        check(self, "output", bool(self.output), "a folder")
-        check_choices(self)
 
 
 @dataclass
-class TokenizerSettings(DocumentSettings):
+class TokenizerSettings(CasingOptions, DocumentSettings):
     command: ClassVar[str] = "tokenizer"
 
-    vocab_size: int = setting(
+    vocab_size: int = declare.model(
         30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
     )
-    uncased: bool = setting(
-        True, "Lower-case the text and strip accents; --cased keeps upper case and accents.", negation="cased"
-    )
-    language: str = setting("en", "language of the text (ISO 639 code); it decides whether marks are removed")
-    strip_accents: bool | None = setting(None, STRIP_HELP)
-    min_frequency: int = setting(
+    language: str = declare.data("en", "language of the text (ISO 639 code); it decides whether marks are removed")
+    min_frequency: int = declare.model(
         2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)", least=1
     )
-    character_coverage: float = setting(
-        0.99999, "share of the text's characters that the vocabulary covers, most frequent first (above 0 to 1)"
+    character_coverage: float = declare.model(
+        0.99999,
+        "share of the text's characters that the vocabulary covers, most frequent first (above 0 to 1)",
+        within="(0, 1]",
     )
-    pad_to_multiple_of: int = setting(
+    pad_to_multiple_of: int = declare.model(
         1, "pad the vocabulary with [unusedN] tokens to a multiple of this; 64 makes training faster", least=1
     )
-    compare: str | None = setting(
+    compare: str | None = declare.model(
         None, "another WordPiece tokenizer (folder or Hub name) to compare the new vocabulary with", reads=TOKENIZER
     )
 
@@ -87,70 +65,72 @@ class TokenizerSettings(DocumentSettings):
         check(self, "language", is_language(self.language), LANGUAGES)
         least = least_vocab_size(self.uncased)
         check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
-        check(self, "character_coverage", 0 < self.character_coverage <= 1, "above 0 and up to 1")
 
 
 @dataclass
-class CorpusSettings(DocumentSettings):
+class CorpusSettings(ResumeOptions, DocumentSettings):
     command: ClassVar[str] = "corpus"
 
     tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer", reads=TOKENIZER)
-    max_length: int | None = setting(
+    max_length: int | None = declare.data(
         None,
         "maximum tokens of an example, special tokens included (8 or more; default: 128, or model_max_length of the "
         "tokenizer if that is smaller)",
         least=8,
     )
-    short_seq_prob: float = setting(0.1, "share of documents with a shorter, random target length (0 to 1)")
-    dupe_factor: int = setting(
+    short_seq_prob: float = declare.data(
+        0.1, "share of documents with a shorter, random target length (0 to 1)", within="[0, 1]"
+    )
+    dupe_factor: int = declare.data(
         1, "number of times that each training document is used, divided into segments differently each time", least=1
     )
-    negatives: str = setting("other-document", "source of random next segments", choices=NEGATIVES)
-    nsp: bool = setting(True, "build sentence pairs; --no-nsp fills examples with consecutive sentences")
-    one_sentence_per_line: bool = setting(False, "each line is a sentence; otherwise the text is split into sentences")
-    language: str = setting(
+    negatives: str = declare.data("other-document", "source of random next segments", choices=NEGATIVES)
+    nsp: bool = declare.data(True, "build sentence pairs; --no-nsp fills examples with consecutive sentences")
+    one_sentence_per_line: bool = declare.data(
+        False, "each line is a sentence; otherwise the text is split into sentences"
+    )
+    language: str = declare.data(
         "en", "language of the sentence splitter (ISO 639 code; English rules for languages without their own)"
     )
-    document_per_file: bool = setting(False, "a .txt file is one document; otherwise blank lines separate documents")
-    deduplicate: bool = setting(False, "keep only the first of documents with the same text")
-    deduplicate_near: float | None = setting(
+    document_per_file: bool = declare.data(
+        False, "a .txt file is one document; otherwise blank lines separate documents"
+    )
+    deduplicate: bool = declare.data(False, "keep only the first of documents with the same text")
+    deduplicate_near: float | None = declare.data(
         None,
         "keep only the first of documents whose sets of five-word sequences have this Jaccard similarity or more (0.5 "
         "to 1; usually 0.8); needs `pip install '.[dedup]'` in the clone",
+        within="[0.5, 1]",
     )
-    filter: list[str] = setting(
+    filter: list[str] = declare.data(
         default_factory=list,
         help="functions that return whether to keep a document, given its text, as package.module:function; applied "
         "in order",
     )
-    split_documents: int = setting(1, "number of documents into which each document is split (1 or more)", least=1)
-    validation_share: float = setting(0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)")
-    seed: int = setting(42, "seed of every random choice (0 or more)", least=0)
-    engine: str = setting(
+    split_documents: int = declare.data(
+        1, "number of documents into which each document is split (1 or more)", least=1
+    )
+    validation_share: float = declare.data(
+        0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)", within="[0, 0.5]"
+    )
+    seed: int = declare.seeds(42, "seed of every random choice (0 or more)", least=0)
+    engine: str = declare.hardware(
         "local",
         "processes on this machine (local), or a Ray cluster whose nodes share the disk of OUTPUT (ray; address in "
         "RAY_ADDRESS; needs `pip install '.[ray]'` in the clone); the result is the same",
         choices=ENGINES,
     )
-    resume: bool = setting(False, "keep finished shards after an interruption and continue from them")
 
     def __post_init__(self):
         super().__post_init__()
-        self.filter = as_list(self.filter)
-        check(self, "tokenizer", bool(self.tokenizer), "a folder or Hub name; make one by `mybert tokenizer`")
-        check(self, "short_seq_prob", 0 <= self.short_seq_prob <= 1, "0 to 1")
-        check(self, "validation_share", 0 <= self.validation_share <= 0.5, "0 to 0.5")
         check(self, "language", is_language(self.language), LANGUAGES)
-        near = self.deduplicate_near
-        check(self, "deduplicate_near", near is None or 0.5 <= near <= 1, "0.5 to 1")
         for name in self.filter:
             check(self, "filter", bool(_FUNCTION.fullmatch(name)), "package.module:function")
-        if not self.nsp and self.negatives != NEGATIVES[0]:
-            raise UserError(f"--negatives {self.negatives} has no effect with --no-nsp; remove one of them")
-        if self.engine == "ray" and self.num_proc is not None:
-            raise UserError("--num-proc has no effect with --engine ray, which uses the whole cluster; remove it")
-        if self.resume and STDIN in self.inputs:
-            raise UserError("--resume cannot read standard input again; save it to a file")
+        check_effect(self, "negatives", self.nsp, "with --no-nsp; remove one of them")
+        check_effect(
+            self, "num_proc", self.engine == "local", "with --engine ray, which uses the whole cluster; remove it"
+        )
+        self.check_files(self.inputs)
 
     @property
     def removes_duplicates(self) -> bool:

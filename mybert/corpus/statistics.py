@@ -8,7 +8,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.manifest import RESULTS, json_line
+from mybert.artifacts.manifest import RESULTS, json_line
 from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
 from mybert.corpus.report import length_counts
 from mybert.corpus.settings import CorpusSettings

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mybert.artifacts.manifest import PREDICTIONS, SAMPLES
 from mybert.common.errors import UserError
-from mybert.common.manifest import PREDICTIONS, SAMPLES
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, is_encoder
 from mybert.finetuning.data.choices import texts_and_names
 from mybert.finetuning.data.stream_input import RowColumns
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint, trained_tokens
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index

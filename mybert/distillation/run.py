@@ -6,12 +6,12 @@ from pathlib import Path
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
-from mybert.common.layer_selection import keep_layers
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.initialization.initial_model import build_model
 from mybert.pretraining.run import Variant, pretrain
+from mybert.training.layer_selection import keep_layers
 from tokenization import MyBertTokenizer
 
 STAGE = "distill"

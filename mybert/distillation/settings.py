@@ -6,8 +6,10 @@ from typing import ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.common.settings import ERRORS, EXAMPLES, MODEL, SIZES, as_list, check, setting
 from mybert.pretraining.settings import PretrainSettings
+from mybert.settings import declare
+from mybert.settings.declare import EXAMPLES, MODEL, check_effect, flag_of, setting
+from mybert.settings.shared import ERRORS, SIZES
 
 LOSSES = ("hard", "soft", "cosine", "mse", "relations")
 WITH_HEAD = {"soft": 5.0, "hard": 2.0, "cosine": 1.0}
@@ -22,7 +24,7 @@ class DistillSettings(PretrainSettings):
 
     command: ClassVar[str] = "distill"
 
-    corpus: str | None = setting(
+    corpus: str | None = declare.data(
         None,
         "Folder of examples with the teacher's vocabulary, required: `mybert corpus … --tokenizer TEACHER`.",
         reads=EXAMPLES,
@@ -34,42 +36,42 @@ class DistillSettings(PretrainSettings):
     uncased: bool = setting(True, argparse.SUPPRESS, negation="cased")
     strip_accents: bool | None = setting(None, argparse.SUPPRESS)
     time_budget: Duration | None = setting(None, argparse.SUPPRESS)
-    size: str | None = setting(
-        None, f"Size of a student with new weights: {', '.join(SIZES)} (default: none; see --layers)."
+    size: str | None = declare.model(
+        None, "Size of a student with new weights (default: none; see --layers).", choices=SIZES
     )
-    init_from: str | None = setting(
+    init_from: str | None = declare.model(
         None, "Checkpoint with the teacher's vocabulary (folder or Hub name) as the student.", reads=MODEL
     )
-    initial_weights: str = setting("random", argparse.SUPPRESS)
+    initial_weights: str = setting("random", argparse.SUPPRESS, choices=("random", "text"))
     teacher: str = setting(
         "",
         "Folder or Hub name of the MyBERT or BERT checkpoint to learn from; build the corpus with its tokenizer.",
         reads=MODEL,
     )
-    layers: int | None = setting(
+    layers: int | None = declare.model(
         None,
         "Layers of the student, taken evenly from the teacher with its embeddings and heads (default: half of the "
         "teacher's, without --size and --init-from).",
         least=1,
     )
-    losses: list[str] | None = setting(
+    losses: list[str] | None = declare.teacher(
         None,
         "Losses and their weights, as NAME=WEIGHT. soft: distribution of masked tokens; hard: the masked tokens and, "
         "with pairs, next sentences; cosine: last hidden states; mse: hidden states of the student's layers and of "
         "evenly spaced layers of the teacher; relations: query-query, key-key and value-value relations of the last "
         "layer, for students of any hidden size (default: soft=5 hard=2 cosine=1; without cosine if the hidden sizes "
         "differ; relations=1 if the teacher has no masked-language-model head).",
+        pairs=True,
     )
-    temperature: float = setting(2.0, "Temperature of the soft distributions, above 0.")
-    relation_heads: int | None = setting(
+    temperature: float = declare.teacher(2.0, "Temperature of the soft distributions, above 0.", within="(0, inf)")
+    relation_heads: int | None = declare.teacher(
         None,
         "Heads of the relations; must divide both hidden sizes (default: the teacher's attention heads).",
         least=1,
     )
 
     def __post_init__(self):
-        check(self, "teacher", bool(self.teacher), "a folder or Hub name")
-        given = [f"--{name.replace('_', '-')}" for name in ("size", "layers", "init_from") if getattr(self, name)]
+        given = [flag_of(name) for name in ("size", "layers", "init_from") if getattr(self, name)]
         if len(given) > 1:
             raise UserError(f"{' and '.join(given)} exclude each other: each determines the student")
         if self.text or self.corpus is None:
@@ -81,16 +83,13 @@ class DistillSettings(PretrainSettings):
             raise UserError(
                 "--time-budget chooses the size of the model, but the student has a given size; use --max-steps"
             )
-        check(self, "temperature", 0 < self.temperature < float("inf"), "above 0")
-        if self.losses is not None:
-            self.losses = as_list(self.losses)
-            weights(self.losses)
         no_size = self.size is None
         super().__post_init__()
+        if self.losses is not None:
+            weights(self.losses)
         if no_size:
             self.size = None
-        if self.size is None and self.initializer_range is not None:
-            raise UserError("--initializer-range has no effect without --size: the weights are those of a checkpoint")
+        check_effect(self, "initializer_range", self.size, "without --size: the weights are those of a checkpoint")
 
 
 def weights(losses: list[str]) -> dict[str, float]:

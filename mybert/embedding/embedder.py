@@ -17,11 +17,7 @@ from torch import Tensor
 
 from modeling_mybert import MyBertModel
 from modeling_mybert.answer_decoding_mybert import end_with_marks
-from mybert.common.error_messages import cause
-from mybert.common.errors import UserError
-from mybert.common.python_values import text_list
-from mybert.common.sentence_modules import SentenceModules, module_entries, modules_folder, read_sentence_modules
-from mybert.common.settings import POOLING_MODES, settings_of
+from mybert.common.errors import UserError, cause
 from mybert.common.text_windows import cut_windows
 from mybert.embedding.settings import EncodingSettings
 from mybert.inference.batches import batches, packed_inputs, token_limit
@@ -32,9 +28,12 @@ from mybert.inference.checkpoint import (
     open_checkpoint,
     trained_tokens,
 )
+from mybert.inference.sentence_modules import SentenceModules, module_entries, modules_folder, read_sentence_modules
+from mybert.settings.calls import settings_of, text_list
+from mybert.settings.shared import POOLING_MODES
 
 if TYPE_CHECKING:
-    from mybert.common.keywords import EmbedderKeywords
+    from mybert.settings.keywords import EmbedderKeywords
 
 _NO_ROW = -1
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from mybert.common.manifest import fingerprint, write_manifest
+from mybert.artifacts.manifest import fingerprint, write_manifest
+from mybert.artifacts.parts import Parts, RowsJob
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
@@ -19,7 +20,6 @@ from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.vector_files import VECTOR, WRITERS, vector_column
 from mybert.io.documents import Document, Problems
-from mybert.io.part_files import Parts, RowsJob
 from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
+from mybert.artifacts.manifest import identity, json_line, write_manifest
+from mybert.artifacts.staging import manifest_beside, staged_file
+from mybert.common.errors import UserError, did_you_mean
 from mybert.common.json_io import parse_json
-from mybert.common.manifest import identity, json_line, write_manifest
-from mybert.common.output_folders import manifest_beside, staged_file
 from mybert.common.tables import print_table
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings, SearchSettings, check_vectors

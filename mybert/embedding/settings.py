@@ -3,23 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
-from mybert.common.settings import (
-    ENGINE_HELP,
-    ENGINES,
-    FILE,
-    MODEL,
+from mybert.common.errors import UserError, did_you_mean
+from mybert.settings import declare
+from mybert.settings.declare import FILE, MODEL, check, check_effect, setting
+from mybert.settings.shared import (
     POOLING_MODES,
-    RESUME_HELP,
-    TEXTS,
+    DeviceOption,
     DeviceOptions,
-    TextFileOptions,
-    as_list,
-    check,
-    check_choices,
-    check_resume,
-    setting,
+    EngineOption,
+    OverwriteOption,
+    ResumeOptions,
+    TextInputs,
 )
 
 POOLINGS = (*POOLING_MODES, "pooler", "words")
@@ -42,25 +36,25 @@ class EncodingSettings(DeviceOptions):
     """Settings of `Embedder`: the model, which hidden states become vectors, and how texts are batched."""
 
     model: str = setting("", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
-    layers: list[int] = setting(
+    layers: list[int] = declare.model(
         default_factory=lambda: [-1],
         help="layers whose hidden states are averaged: 0 is the embeddings, 1 the first layer, -1 the last",
     )
-    normalize: bool = setting(False, "scale each vector to length 1")
-    long_texts: str | None = setting(
+    normalize: bool = declare.model(False, "scale each vector to length 1")
+    long_texts: str | None = declare.data(
         None,
         "texts of more than max_length tokens stop the run (refuse), are truncated, or are split into windows "
         "(window) (default: truncate for a sentence encoder, as sentence-transformers does; otherwise refuse)",
         choices=LONG_TEXTS,
     )
-    prompt_name: str | None = setting(
+    prompt_name: str | None = declare.model(
         None, "prompt of a sentence encoder that is put before each text, such as query (default: the checkpoint's)"
     )
-    prompt: str | None = setting(None, "text that is put before each text")
-    max_length: int | None = setting(
+    prompt: str | None = declare.model(None, "text that is put before each text")
+    max_length: int | None = declare.data(
         None, "maximum tokens of a text or window, special tokens included (default: the model's maximum)", least=3
     )
-    stride: int | None = setting(
+    stride: int | None = declare.data(
         None,
         "tokens shared by consecutive windows; each token is taken from the window that gives it most context "
         "(default: half a window)",
@@ -68,60 +62,44 @@ class EncodingSettings(DeviceOptions):
     )
 
     def __post_init__(self):
-        self.layers = [self.layers] if isinstance(self.layers, int) else list(self.layers)
-        check(self, "model", bool(self.model), "a folder or Hub name")
+        super().__post_init__()
         check(self, "layers", bool(self.layers), "at least one layer")
-        check_choices(self)
         if self.prompt is not None and self.prompt_name is not None:
             raise UserError("--prompt and --prompt-name exclude each other; remove one of them")
-        if self.stride is not None and self.long_texts != "window":
-            raise UserError("--stride has no effect without --long-texts window; add that or remove --stride")
+        is_cut = self.long_texts == "window"
+        check_effect(self, "stride", is_cut, "without --long-texts window; add that or remove --stride")
 
 
 @dataclass
-class EmbedSettings(EncodingSettings, TextFileOptions):
-    inputs: list[str] = setting(
-        default_factory=list,
-        positional=True,
-        help="files (.txt with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), "
-        "folders, patterns, data sets, or `-` for standard input with one text per line or JSON lines",
-        reads=TEXTS,
-    )
+class EmbedSettings(TextInputs, EngineOption, ResumeOptions, EncodingSettings):
     output: str = setting(
         "",
         f"output file with float32 vectors: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the "
         "rows; a column with a name that embed writes itself, such as line, becomes input_line",
         writes=FILE,
     )
-    pooling: str | None = setting(
+    pooling: str | None = declare.model(
         None,
         "one vector per text: the mean, max, … over its tokens with [CLS] and [SEP] (the modes of "
         "sentence-transformers), or the pooler output; words: one vector per word, the mean over its WordPiece tokens "
         "(default: the modules of a sentence encoder, otherwise mean)",
         choices=POOLINGS,
     )
-    engine: str = setting("local", ENGINE_HELP, choices=ENGINES)
-    resume: bool = setting(False, RESUME_HELP)
-    overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
         super().__post_init__()
-        self.inputs = as_list(self.inputs)
-        check(self, "inputs", bool(self.inputs), "at least one file, folder or data set, or - for standard input")
         check(self, "output", Path(self.output).suffix in FORMATS, f"a file name with {' or '.join(FORMATS)}")
-        check_resume(self)
-        if self.resume and "-" in self.inputs:
-            raise UserError("--resume cannot read standard input again; save it to a file")
+        self.check_files(self.inputs)
         if self.pooling == "words" and Path(self.output).suffix == ".npy":
             raise UserError(f"--output {self.output}: .npy cannot store the words; name a .parquet or .jsonl file")
         if self.pooling == "words" and self.long_texts == "truncate":
             raise UserError("--long-texts truncate would lose words; use --long-texts window")
-        if self.pooling == "pooler" and self.layers != [-1]:
-            raise UserError("--layers has no effect with --pooling pooler; remove one of them")
+        averages = self.pooling != "pooler" or self.layers == [-1]
+        check_effect(self, "layers", averages, "with --pooling pooler; remove one of them")
 
 
 @dataclass
-class SearchSettings:
+class SearchSettings(DeviceOption, OverwriteOption):
     vectors: str = setting(
         "",
         f"index made by `mybert index`, or file of text vectors made by `mybert embed`: {', '.join(FORMATS)}",
@@ -131,45 +109,40 @@ class SearchSettings:
     query: list[str] = setting(
         default_factory=list, positional=True, help="queries, or `-` for standard input with one query per line"
     )
-    model: str | None = setting(
+    model: str | None = declare.model(
         None, "model that made the vectors (default: the model named in the manifest)", reads=MODEL
     )
-    prompt_name: str | None = setting(
+    prompt_name: str | None = declare.model(
         None, "prompt of a sentence encoder that is put before each query (default: query, if the checkpoint has one)"
     )
-    prompt: str | None = setting(None, "text that is put before each query")
-    top_k: int = setting(5, "number of results per query (1 or more)", least=1)
-    mode: str | None = setting(
+    prompt: str | None = declare.model(None, "text that is put before each query")
+    top_k: int = declare.task(5, "number of results per query (1 or more)", least=1)
+    mode: str | None = declare.task(
         None,
         "of an index: compare vectors (dense), find words by BM25 (words), or fuse both rankings (hybrid; default)",
         choices=MODES,
     )
-    reranker: str | None = setting(
+    reranker: str | None = declare.task(
         None, "of an index: cross-encoder that sorts the best passages anew, scoring each with the query", reads=MODEL
     )
-    where: list[str] = setting(
-        default_factory=list, help="of an index: only documents whose columns have these values, as COLUMN=VALUE"
+    where: list[str] = declare.task(
+        default_factory=list,
+        help="of an index: only documents whose columns have these values, as COLUMN=VALUE",
+        pairs=True,
     )
-    output: str | None = setting(None, "also write the results to this file as JSON lines", writes=FILE)
-    device: str = setting("auto", "Device, such as cpu or cuda:1; auto: the GPU if there is one.")
-    overwrite: bool = setting(False, "replace OUTPUT")
+    output: str | None = declare.output(None, "also write the results to this file as JSON lines", writes=FILE)
 
     def __post_init__(self):
-        self.query = [self.query] if isinstance(self.query, str) else list(self.query)
-        self.where = as_list(self.where)
+        super().__post_init__()
         if not self.is_index:
             expected = f"an index, or a file name with {' or '.join(FORMATS)}"
             check(self, "vectors", Path(self.vectors).suffix in FORMATS, expected)
             for name in ("mode", "reranker", "where"):
                 if getattr(self, name):
                     raise UserError(f"--{name} needs an index made by `mybert index`; {self.vectors} is a file")
-        for name in ("prompt", "prompt_name"):
-            if self.is_index and getattr(self, name) is not None:
-                raise UserError(f"--{name.replace('_', '-')} has no effect on an index; remove it")
+        check_effect(self, "prompt prompt_name", not self.is_index, "on an index; remove it")
         for pair in self.where:
             check(self, "where", bool(pair.partition("=")[0]) and "=" in pair, "COLUMN=VALUE")
-        check(self, "query", bool(self.query), "at least one query, or - for standard input")
-        check_choices(self)
 
     @property
     def is_index(self) -> bool:

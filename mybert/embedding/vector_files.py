@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mybert.common.error_messages import cause
-from mybert.common.errors import UserError
-from mybert.common.manifest import json_line
+from mybert.artifacts.manifest import json_line
+from mybert.common.errors import UserError, cause
 
 VECTOR = "vector"
 ROWS_PER_BLOCK = 8192

@@ -9,16 +9,16 @@ import pandas as pd
 import torch
 from datasets import Dataset
 
-from mybert.common.settings import settings_of
 from mybert.explanation.attribution import Attribution, Attributor, sequences_of
 from mybert.explanation.settings import ExplainerSettings
 from mybert.explanation.similarity import Similarity, make_predictor
 from mybert.explanation.targets import Target, features_of_rows, targets_of
 from mybert.explanation.token_places import Place, Text, places_of, texts_of
 from mybert.finetuning.evaluation.predictor import Outputs, Part, Predictor, Row, list_rows
+from mybert.settings.calls import settings_of
 
 if TYPE_CHECKING:
-    from mybert.common.keywords import ExplainerKeywords
+    from mybert.settings.keywords import ExplainerKeywords
 
 
 class Explainer:

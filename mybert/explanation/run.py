@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from mybert.common.manifest import identity, json_line, write_manifest
-from mybert.common.output_folders import staged_file
+from mybert.artifacts.manifest import identity, json_line, write_manifest
+from mybert.artifacts.staging import staged_file
 from mybert.common.progress import Bar
 from mybert.common.tables import print_table
 from mybert.explanation.explainer import Explainer

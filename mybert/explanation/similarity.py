@@ -10,15 +10,15 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig, MyBertModel
 from mybert.common.errors import UserError
-from mybert.common.sentence_modules import MODULES, SentenceModules
 from mybert.embedding.embedder import Embedder
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned
 from mybert.finetuning.tasks.base import CUT, ROW, map_rows
 from mybert.finetuning.tasks.registry import task_of_architecture
 from mybert.finetuning.tasks.text_classification import TextClassification, TextOptions
 from mybert.inference.checkpoint import Checkpoint, check_max_length, explain_unreadable
+from mybert.inference.sentence_modules import MODULES, SentenceModules
 
 
 class Similarity(TextClassification):

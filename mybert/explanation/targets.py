@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short_list
 from mybert.explanation.similarity import Similarity
 from mybert.finetuning.data.labels import SINGLE
 from mybert.finetuning.evaluation.predictor import Outputs

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mybert.common.metric_titles import metric_title
-from mybert.common.tables import print_table
+from mybert.common.tables import metric_title, print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings
 from mybert.finetuning.tasks.base import LOWER_IS_BETTER

@@ -9,7 +9,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
-from mybert.common.manifest import HISTORY, RESULTS, versions, write_json
+from mybert.artifacts.manifest import HISTORY, RESULTS, versions, write_json
 from mybert.common.tables import format_cell
 from mybert.finetuning.data.data_checks import check_data
 from mybert.finetuning.data.validation import row_digests
@@ -22,9 +22,9 @@ from mybert.finetuning.evaluation.evaluate import (
     write_evaluation,
 )
 from mybert.finetuning.evaluation.inference import logits_of
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.finetuning.evaluation.training_rows import TRAINING_ROWS
 from mybert.finetuning.recipes import print_summaries, summarise
-from mybert.finetuning.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome

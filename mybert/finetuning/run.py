@@ -11,8 +11,8 @@ from accelerate import PartialState
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
+from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity
 from mybert.common.tables import format_cell
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments

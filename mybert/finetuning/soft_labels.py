@@ -21,7 +21,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits as binary_cross
 
 from mybert.common.errors import UserError
 from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.settings import FinetuneSettings, PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
+from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Task
 from mybert.inference.checkpoint import trained_tokens

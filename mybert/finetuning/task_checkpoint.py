@@ -7,15 +7,14 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
-from mybert.finetuning.settings import EvaluateSettings, FinetuneSettings, PredictorSettings, TaskSettings
+from mybert.common.errors import UserError, short
+from mybert.finetuning.evaluation.settings import EvaluateSettings, PredictorSettings, TaskSettings
 from mybert.finetuning.tasks.base import Task
 from mybert.finetuning.tasks.registry import task_class, task_of_architecture
 from mybert.inference.checkpoint import (
@@ -28,6 +27,9 @@ from mybert.inference.checkpoint import (
 from mybert.inference.onnx_model import OnnxModel, onnx_file
 from tokenization import MyBertTokenizer
 
+if TYPE_CHECKING:
+    from mybert.finetuning.settings import FinetuneSettings
+
 logger = logging.getLogger(__name__)
 
 
@@ -39,7 +41,7 @@ class Finetuned(NamedTuple):
     task: Task
 
 
-def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
+def new_task(settings: "FinetuneSettings") -> tuple[Task, MyBertTokenizer]:
     """The task with the configuration of the checkpoint to start from, without its labels and problem type.
 
     The tokenizer has the length of `--max-length`, or else the one that the checkpoint was trained on.

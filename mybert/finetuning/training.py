@@ -11,8 +11,7 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from mybert.common.layer_selection import keep_layers
-from mybert.common.manifest import RESULTS, json_line, write_json
+from mybert.artifacts.manifest import RESULTS, json_line, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import RunData
@@ -23,6 +22,7 @@ from mybert.finetuning.soft_labels import SoftLabels
 from mybert.finetuning.task_checkpoint import new_model
 from mybert.finetuning.tasks.base import Task
 from mybert.training.arguments import explain_unusable
+from mybert.training.layer_selection import keep_layers
 from mybert.training.log import History
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import last_undamaged, set_aside

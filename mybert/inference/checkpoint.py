@@ -20,7 +20,7 @@ from modeling_mybert import (
     MyBertModel,
     MyBertPreTrainedModel,
 )
-from mybert.common.checkpoint_folder import (
+from mybert.artifacts.checkpoint_folder import (
     CONFIG,
     WEIGHTS,
     check_checkpoint,
@@ -28,11 +28,10 @@ from mybert.common.checkpoint_folder import (
     check_shapes,
     weight_files,
 )
-from mybert.common.devices import choose_device, quiet_loading, torch_dtype
-from mybert.common.error_messages import cause, did_you_mean
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause, did_you_mean
 from mybert.common.json_io import read_json_object
 from mybert.inference.cpu import optimize_for_inference
+from mybert.inference.devices import choose_device, quiet_loading, torch_dtype
 from mybert.inference.onnx_model import ONNX_FILE
 from tokenization import MyBertTokenizer
 

@@ -7,8 +7,7 @@ import datasets
 from datasets.config import DATASET_STATE_JSON_FILENAME, DATASETDICT_JSON_FILENAME
 from huggingface_hub import is_offline_mode
 
-from mybert.common.error_messages import cause, did_you_mean
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause, did_you_mean
 from mybert.common.hub import check_repository
 
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, did_you_mean
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import cause, short, short_list
-from mybert.common.errors import UserError
-from mybert.common.invocation import warn_once
+from mybert.common.errors import UserError, cause, short, short_list, warn_once
 from mybert.common.json_io import is_json, parse_json
 from mybert.io.files import is_unicode, open_file, open_text
 

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
-from mybert.common.invocation import warn_once
-from mybert.common.manifest import identity, read_manifest
+from mybert.artifacts.manifest import files_of, identity, read_manifest
+from mybert.common.errors import UserError, did_you_mean, warn_once
 from mybert.common.quantities import counted
 from mybert.io.files import COMPRESSIONS, STDIN, file_format
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
@@ -26,12 +24,6 @@ class Source(NamedTuple):
 
     name: str
     kind: str
-
-
-def files_of(name: str) -> list[Path]:
-    """The file `name`, or the files of the folder, sorted."""
-    path = Path(name)
-    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
 
 
 def find_sources(inputs: Sequence[str]) -> list[Source]:

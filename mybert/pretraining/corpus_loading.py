@@ -8,9 +8,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from mybert.common.error_messages import cause
-from mybert.common.errors import UserError
-from mybert.common.manifest import MANIFEST, fingerprint
+from mybert.artifacts.manifest import MANIFEST, fingerprint
+from mybert.common.errors import UserError, cause
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import check_examples
 from mybert.io.dataset_sources import load_saved_dataset

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mybert.common.manifest import RESULTS, versions, write_json
+from mybert.artifacts.manifest import RESULTS, versions, write_json
 from mybert.common.quantities import duration
 from mybert.common.tables import print_table
 from mybert.pretraining.evaluation import constant_baselines

@@ -13,8 +13,8 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from modeling_mybert import MyBertForPreTraining
+from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity
 from mybert.common.quantities import counted, with_unit
 from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus

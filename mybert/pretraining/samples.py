@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.manifest import SAMPLES, json_line, replace_text
+from mybert.artifacts.manifest import SAMPLES, json_line, replace_text
 from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.token_accuracy import has_only_letters, is_word
 

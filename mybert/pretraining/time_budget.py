@@ -8,9 +8,9 @@ import numpy as np
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainingArguments
 
+from mybert.artifacts.manifest import write_json
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.common.manifest import write_json
 from mybert.common.quantities import duration
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.budget_plan import PLAN, BudgetPlan, make_plan

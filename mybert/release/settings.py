@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, did_you_mean
 from mybert.common.quantities import counted
-from mybert.common.settings import FOLDER, MODEL, TEXTS, TextFileOptions, check, check_choices, setting
+from mybert.settings import declare
+from mybert.settings.declare import MODEL, TEXTS, Options, check, flag_of, setting
+from mybert.settings.shared import OutputFolder, TextFileOptions
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
 _REF = r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])"  # names of git that need no quoting
@@ -22,30 +23,23 @@ _PATTERNS = {
 
 
 @dataclass
-class ExportSettings:
+class ExportSettings(OutputFolder):
     command: ClassVar[str] = "export"
 
     model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
-    output: str = setting(help="output folder", writes=FOLDER)
-    to: str = setting(
-        "onnx", "format; onnx: a graph for ONNX Runtime, for any batch size and length", choices=("onnx",)
-    )
-    int8: bool = setting(False, "also write onnx/model_quantized.onnx, with weights and activations in int8")
-    tolerance: float = setting(
+    int8: bool = declare.output(False, "also write onnx/model_quantized.onnx, with weights and activations in int8")
+    tolerance: float = declare.output(
         1e-4,
         "maximum difference between the outputs before and after, divided by the largest output if that is above 1",
+        within="(0, inf]",
     )
-    int8_tolerance: float = setting(0.3, "maximum relative error of the int8 outputs (root mean square)")
-    overwrite: bool = setting(False, "replace the output folder")
-
-    def __post_init__(self):
-        check_choices(self)
-        for name in ("tolerance", "int8_tolerance"):
-            check(self, name, getattr(self, name) > 0, "a positive number")
+    int8_tolerance: float = declare.output(
+        0.3, "maximum relative error of the int8 outputs (root mean square)", within="(0, inf]"
+    )
 
 
 @dataclass
-class MergeSettings:
+class MergeSettings(OutputFolder):
     command: ClassVar[str] = "merge"
 
     models: list[str] = setting(
@@ -53,13 +47,12 @@ class MergeSettings:
         positional=True,
         reads=MODEL,
     )
-    output: str = setting(help="output folder", writes=FOLDER)
-    weights: list[float] | None = setting(
+    weights: list[float] | None = declare.model(
         None, "weight of each model, in the same order; divided by their sum (default: equal weights)"
     )
-    overwrite: bool = setting(False, "replace the output folder")
 
     def __post_init__(self):
+        super().__post_init__()
         check(self, "models", len(self.models) > 1, "two or more checkpoints")
         if self.weights is None:
             return
@@ -78,7 +71,7 @@ class MergeSettings:
 
 
 @dataclass
-class QuantizeSettings(TextFileOptions):
+class QuantizeSettings(OutputFolder, TextFileOptions):
     command: ClassVar[str] = "quantize"
 
     model: str = setting(
@@ -87,51 +80,49 @@ class QuantizeSettings(TextFileOptions):
     texts: list[str] = setting(
         help="text for calibration, similar to what the model will read: files, data sets or python-docs", reads=TEXTS
     )
-    output: str = setting(help="output folder", writes=FOLDER)
-    tokens: int = setting(16_000, "number of tokens of --texts to calibrate with", least=1)
-    overwrite: bool = setting(False, "replace the output folder")
-
-    def __post_init__(self):
-        check_choices(self)
+    tokens: int = declare.data(16_000, "number of tokens of --texts to calibrate with", least=1)
 
 
 @dataclass
-class PushSettings:
+class PushSettings(Options):
     model: str = setting(help="folder of the trained model", positional=True)
     repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
-    public: bool = setting(
+    public: bool = declare.repository(
         False, "create the repository as public; --private (the default) creates it as private", negation="private"
     )
-    revision: str = setting("main", "branch to commit to, created from main if it does not exist; or refs/pr/N")
-    tag: str | None = setting(
+    revision: str = declare.repository(
+        "main", "branch to commit to, created from main if it does not exist; or refs/pr/N"
+    )
+    tag: str | None = declare.repository(
         None, "tag for the commit, used in the examples of the model card (default: a hash of the content)"
     )
-    create_pr: bool = setting(False, "open a pull request on main instead of committing to it")
-    overwrite: bool = setting(False, "replace all files of the repository, even if MyBERT did not create it")
-    license: str | None = setting(None, "license of the weights, such as apache-2.0 or cc-by-4.0")
-    language: list[str] | None = setting(None, "ISO 639 codes of the languages of the text, such as en de")
-    example: list[str] | None = setting(
+    create_pr: bool = declare.repository(False, "open a pull request on main instead of committing to it")
+    overwrite: bool = declare.output(False, "replace all files of the repository, even if MyBERT did not create it")
+    license: str | None = declare.repository(None, "license of the weights, such as apache-2.0 or cc-by-4.0")
+    language: list[str] | None = declare.data(None, "ISO 639 codes of the languages of the text, such as en de")
+    example: list[str] | None = declare.repository(
         None,
         "texts for the examples and the widget of the model card, such as one of each class; they are published "
         "(default: two sentences in the language of the model)",
     )
-    exclude: list[str] | None = setting(
+    exclude: list[str] | None = declare.repository(
         None, "additional files and folders to leave out, such as 'drafts/*'; training checkpoints are always left out"
     )
-    name_sources: bool = setting(
+    name_sources: bool = declare.repository(
         False,
         "publish the names, without folders, and hashes of the files and checkpoints that the model was made from; by "
         "default, only their number, their size and one hash of all",
     )
-    verify: bool = setting(
+    verify: bool = declare.repository(
         True, "load the model in a clean process before and after the upload; runs the checkpoint's code"
     )
-    space: str | None = setting(
+    space: str | None = declare.repository(
         None, "also publish the demo of the model as a Gradio Space of this name, as owner/name (default: none)"
     )
-    dry_run: bool = setting(False, "print the files and the card; send nothing")
+    dry_run: bool = declare.output(False, "print the files and the card; send nothing")
 
     def __post_init__(self):
+        super().__post_init__()
         if not Path(self.model).is_dir():
             meant = did_you_mean(self.model)
             raise UserError(f"checkpoint {self.model} is not a folder; name the folder of a trained model{meant}")
@@ -144,7 +135,7 @@ class PushSettings:
             try:
                 validate_repo_id(value)
             except HFValidationError as error:
-                raise UserError(f"--{name.replace('_', '-')} {value}: {error}") from error
+                raise UserError(f"{flag_of(name)} {value}: {error}") from error
             check(self, name, value.count("/") == 1, "owner/name, such as alice/bert-of-my-books")
         for name, (pattern, expected) in _PATTERNS.items():
             value = getattr(self, name)

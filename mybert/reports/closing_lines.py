@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from mybert.common.manifest import REPORT, REPORTS
+from mybert.artifacts.manifest import REPORT, REPORTS
 from mybert.reports.findings import find, summary_line
 from mybert.reports.stage_files import read_stage
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mybert.common.metric_titles import metric_title
-from mybert.common.tables import format_cell
+from mybert.common.tables import format_cell, metric_title
 
 
 class Metric(NamedTuple):

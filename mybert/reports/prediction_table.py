@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from mybert.artifacts.manifest import json_line
 from mybert.common.languages import marks
-from mybert.common.manifest import json_line
 from mybert.reports.components import Predictions
 from mybert.reports.escaping import printable
 from mybert.reports.stage_files import is_number

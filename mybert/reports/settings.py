@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from mybert.common.settings import setting
+from mybert.settings import declare
+from mybert.settings.declare import Options, setting
 
 
 @dataclass
-class DoctorSettings:
+class DoctorSettings(Options):
     folder: str = setting(
         "", "Output folder of a stage, such as corpus, pretrain, finetune or evaluate.", positional=True
     )
-    report: bool = setting(False, "Write report.html of the folder again.")
+    report: bool = declare.output(False, "Write report.html of the folder again.")

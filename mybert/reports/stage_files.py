@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
+from mybert.artifacts.manifest import ANALYSIS, HISTORY, MANIFEST, PREDICTIONS, RESULTS, SAMPLES, read_manifest
+from mybert.common.errors import UserError, did_you_mean
 from mybert.common.json_io import parse_json, read_json_object
-from mybert.common.manifest import ANALYSIS, HISTORY, MANIFEST, PREDICTIONS, RESULTS, SAMPLES, read_manifest
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from mybert.common.manifest import REPORT, REPORTS
+from mybert.artifacts.manifest import REPORT, REPORTS
 from mybert.common.tables import format_cell
 from mybert.reports.escaping import printable
 from mybert.reports.findings import find, summary_line

@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.artifacts.manifest import MANIFEST, files_of
+from mybert.artifacts.resume import describe_rows_job, finished_run, work_folder
+from mybert.common.errors import UserError, short
 from mybert.common.json_io import unwritable
-from mybert.common.manifest import MANIFEST
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
-from mybert.io.sources import files_of
-from mybert.io.work_folder import describe_rows_job, finished_run, work_folder
 from mybert.retrieval.collections import IDS
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument, IndexOptions

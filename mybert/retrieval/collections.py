@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short, short_list
 from mybert.common.quantities import counted
 from mybert.io.documents import Problems, read_documents
 from mybert.io.files import STDIN, file_format, is_unicode, open_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mybert.common.manifest import (
+from mybert.artifacts.manifest import (
     ANALYSIS,
     PREDICTIONS,
     RESULTS,
@@ -19,11 +19,10 @@ from mybert.common.manifest import (
     write_json,
     write_manifest,
 )
-from mybert.common.metric_titles import RETRIEVAL_SYSTEMS, metric_title
-from mybert.common.output_folders import staged_folder
+from mybert.artifacts.staging import staged_folder
 from mybert.common.progress import Bar
-from mybert.common.tables import print_table
-from mybert.finetuning.settings import EvaluateSettings
+from mybert.common.tables import RETRIEVAL_SYSTEMS, metric_title, print_table
+from mybert.finetuning.evaluation.settings import EvaluateSettings
 from mybert.io.sources import describe_sources, find_sources
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder

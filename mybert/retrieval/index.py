@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mybert.common.error_messages import did_you_mean, short, short_list
-from mybert.common.errors import UserError
-from mybert.common.manifest import identity, json_line
+from mybert.artifacts.manifest import identity, json_line
+from mybert.common.errors import UserError, did_you_mean, short, short_list
 from mybert.embedding.settings import MODES
 from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress

@@ -8,11 +8,11 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from mybert.common.sentence_modules import MODULES
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.tasks.options import TaskOptions
 from mybert.inference.checkpoint import check_max_length
+from mybert.inference.sentence_modules import MODULES
 from mybert.retrieval import trainer as trainers
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages

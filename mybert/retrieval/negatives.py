@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from sentence_transformers import SentenceTransformer
 
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.finetuning.data.similar_rows import plain_text
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import Words, best_rows

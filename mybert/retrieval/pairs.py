@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short, short_list
 from mybert.finetuning.data.dataset_loading import Split, load_table
 from mybert.finetuning.data.validation import hash_of
 from mybert.retrieval.collections import Texts, joined, read_judgements, read_texts

@@ -7,7 +7,7 @@ import numpy as np
 
 from mybert.common.errors import UserError
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 
 
 class Reranker:

@@ -4,22 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.common.checkpoint_folder import check_checkpoint
+from mybert.artifacts.checkpoint_folder import check_checkpoint
+from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
-from mybert.common.settings import (
-    FOLDER,
-    MODEL,
-    RESUME_HELP,
-    TEXTS,
-    DeviceOptions,
-    TextFileOptions,
-    as_list,
-    check,
-    check_choices,
-    check_resume,
-    setting,
-)
+from mybert.settings import declare
+from mybert.settings.declare import FOLDER, MODEL, TEXTS, as_list, check, check_effect, setting
+from mybert.settings.shared import DeviceOptions, OutputFolder, ResumeOptions, TextFileOptions
 
 PRECISIONS = ("float32", "int8", "binary")
 CHECKPOINT_OR_INDEX = "mybert.retrieval.settings:check_checkpoint_or_index"
@@ -38,52 +28,53 @@ def check_checkpoint_or_index(name: str) -> None:
 
 
 @dataclass
-class IndexSettings(DeviceOptions, TextFileOptions):
+class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions):
     """Model, documents and output of `mybert index`."""
 
     command: ClassVar[str] = "index"
 
     model: str = setting("", "folder or Hub name of a retriever or another encoder", positional=True, reads=MODEL)
-    inputs: list[str] | None = setting(
+    inputs: list[str] | None = declare.data(
         None,
         "documents: .txt files, one document each; rows of .jsonl .json .csv .tsv .parquet .xlsx (also .gz and .zst) "
         "or a data set, with a text and maybe an id and a title; folders, patterns",
         positional=True,
         reads=TEXTS,
     )
-    output: str = setting("", "folder of the index", writes=FOLDER)
-    passage_tokens: int = setting(
+    output: str = setting("", "folder of the index", kw_only=True, writes=FOLDER)
+    passage_tokens: int = declare.task(
         200, "maximum tokens of a passage: whole sentences, and the title before them", least=16
     )
-    overlap: int = setting(40, "maximum tokens, in whole sentences, that a passage shares with the next one", least=0)
-    precision: str = setting(
+    overlap: int = declare.task(
+        40, "maximum tokens, in whole sentences, that a passage shares with the next one", least=0
+    )
+    precision: str = declare.output(
         "float32",
         "stored vectors: float32, int8 (a quarter of the size), or binary (searched by one bit per dimension, then "
         "compared by int8)",
         choices=PRECISIONS,
     )
-    language: str | None = setting(
+    language: str | None = declare.data(
         None, "language of stop words, stemmer and sentences, such as en; any for none (default: detected)"
     )
-    add: bool = setting(False, "add the documents to the index OUTPUT; those with the id of another one replace it")
-    delete: list[str] = setting(default_factory=list, help="delete the documents with these ids from the index OUTPUT")
-    resume: bool = setting(False, RESUME_HELP)
-    overwrite: bool = setting(False, "replace OUTPUT")
+    add: bool = declare.output(
+        False, "add the documents to the index OUTPUT; those with the id of another one replace it"
+    )
+    delete: list[str] = declare.output(
+        default_factory=list, help="delete the documents with these ids from the index OUTPUT"
+    )
 
     def __post_init__(self):
-        self.inputs, self.delete = as_list(self.inputs), as_list(self.delete)
-        check(self, "model", bool(self.model), "a folder or Hub name")
+        super().__post_init__()
+        self.inputs = as_list(self.inputs)
         check(self, "inputs", bool(self.inputs or self.delete), "at least one file, folder or data set")
         check(self, "overlap", self.overlap < self.passage_tokens, "less than --passage-tokens")
-        check_choices(self)
-        check_resume(self)
         if "-" in self.inputs:
             raise UserError("documents cannot be read from standard input twice; save them to a file")
         if self.delete and self.inputs and not self.add:
             raise UserError("--delete changes an index; to add documents to it too, say --add")
-        for name in ("overwrite", "resume") if self.changes else ():
-            if getattr(self, name):
-                raise UserError(f"--{name} has no effect with --{'add' if self.add else 'delete'}; remove it")
+        change = "--add" if self.add else "--delete"
+        check_effect(self, "overwrite resume", not self.changes, f"with {change}; remove it")
         own = {name: getattr(type(self), name) for name in ("passage_tokens", "overlap", "precision", "language")}
         for name, default in own.items() if self.changes else ():
             if getattr(self, name) != default:

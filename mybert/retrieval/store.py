@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mybert.common.error_messages import cause, did_you_mean
-from mybert.common.errors import UserError
-from mybert.common.manifest import MANIFEST, read_manifest, write_manifest
-from mybert.common.output_folders import exclusive_lock
+from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
+from mybert.artifacts.staging import exclusive_lock
+from mybert.common.errors import UserError, cause, did_you_mean
 from mybert.retrieval.segments import Segment, merge_segments
 
 FORMAT = 1

@@ -11,8 +11,8 @@ from transformers import EarlyStoppingCallback, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
 from modeling_mybert import use_for_bert
+from mybert.artifacts.manifest import HISTORY, RESULTS, identity, versions, write_json
 from mybert.common.errors import UserError
-from mybert.common.manifest import HISTORY, RESULTS, identity, versions, write_json
 from mybert.common.tables import format_cell, print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.unread_text import without_unread_end
+from mybert.common.text_windows import without_unread_end
 from mybert.inference.batches import packed_inputs
 
 

@@ -5,8 +5,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from mybert.common.manifest import fingerprint, identity, json_line, write_manifest
-from mybert.common.output_folders import staged_file
+from mybert.artifacts.manifest import fingerprint, identity, json_line, write_manifest
+from mybert.artifacts.staging import staged_file
 from mybert.common.progress import Bar
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems

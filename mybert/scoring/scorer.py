@@ -16,15 +16,14 @@ import torch
 from modeling_mybert import MyBertForMaskedLM
 from modeling_mybert.words_mybert import AddedTokens
 from mybert.common.errors import UserError
-from mybert.common.python_values import text_list
-from mybert.common.settings import settings_of
 from mybert.inference.batches import batches, packed_inputs, token_limit
 from mybert.inference.checkpoint import check_max_length, open_checkpoint, trained_tokens
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
 from mybert.scoring.settings import ScoringSettings
+from mybert.settings.calls import settings_of, text_list
 
 if TYPE_CHECKING:
-    from mybert.common.keywords import ScorerKeywords
+    from mybert.settings.keywords import ScorerKeywords
 
 
 class TextScore(NamedTuple):

@@ -4,17 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mybert.common.errors import UserError
-from mybert.common.settings import (
-    FILE,
-    MODEL,
-    TEXTS,
-    DeviceOptions,
-    TextFileOptions,
-    as_list,
-    check,
-    check_choices,
-    setting,
-)
+from mybert.settings import declare
+from mybert.settings.declare import FILE, MODEL, check, check_effect, setting
+from mybert.settings.shared import DeviceOptions, OverwriteOption, TextInputs
 
 MASKING = ("token", "within-word", "whole-word")
 
@@ -29,54 +21,39 @@ class ScoringSettings(DeviceOptions):
         positional=True,
         reads=MODEL,
     )
-    max_length: int | None = setting(
+    max_length: int | None = declare.data(
         None,
         "maximum tokens per sequence, special tokens included; longer texts are scored in overlapping windows "
         "(default: the model's maximum)",
         least=3,
     )
 
-    def __post_init__(self):
-        check(self, "model", bool(self.model), "a folder or Hub name")
-        check_choices(self)
-
 
 @dataclass
-class ScoreSettings(ScoringSettings, TextFileOptions):
-    inputs: list[str] = setting(
-        default_factory=list,
-        positional=True,
-        help="files (.txt with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), "
-        "folders, patterns, data sets, or `-` for standard input with one text per line or JSON lines",
-        reads=TEXTS,
-    )
+class ScoreSettings(TextInputs, OverwriteOption, ScoringSettings):
     output: str = setting(
         "",
         "output file (.jsonl), one line per text with the other columns of its row; a column with a name that score "
         "writes itself, such as line, becomes input_line",
         writes=FILE,
     )
-    masking: str = setting(
+    masking: str = declare.model(
         "token",
         "token: mask each token alone (Salazar et al. 2020); within-word: also mask the later tokens of its word "
         "(Kauf & Ivanova 2023); whole-word: mask 15% of the words of a text at once, for comparing models with "
         "different vocabularies",
         choices=MASKING,
     )
-    pairs: str | None = setting(
+    pairs: str | None = declare.data(
         None, "two columns with minimal pairs, such as good,bad; counts how often the first text scores higher"
     )
-    overwrite: bool = setting(False, "replace OUTPUT")
 
     def __post_init__(self):
         super().__post_init__()
-        self.inputs = as_list(self.inputs)
-        check(self, "inputs", bool(self.inputs), "at least one file, folder or data set, or - for standard input")
         check(self, "output", Path(self.output).suffix == ".jsonl", "a file name with .jsonl")
         if self.pairs is not None:
             names = self.pairs.split(",")
             check(self, "pairs", len({*names}) == 2 == len(names) and all(names), "two columns such as good,bad")
             if self.masking == "whole-word":
                 raise UserError("--pairs compares whole texts; use --masking token or within-word with it")
-            if self.text_column != "text":
-                raise UserError("--text-column has no effect with --pairs; remove one of them")
+            check_effect(self, "text_column", False, "with --pairs; remove one of them")

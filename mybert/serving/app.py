@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from mybert.common.error_messages import cause
+from mybert.artifacts.manifest import versions
+from mybert.common.errors import cause
 from mybert.common.json_io import MAX_DEPTH, parse_json, unwritable
-from mybert.common.manifest import versions
 from mybert.serving import embedding_forms, prediction_forms, search_forms
 from mybert.serving.batching import Batcher, Job, Overloaded
 from mybert.serving.checkpoint import MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedCheckpoint
@@ -276,7 +276,7 @@ def forms(served: ServedCheckpoint) -> dict[str, Form]:
     predict, rerank = prediction_forms.predict, prediction_forms.rerank
     is_reranker = served.predictor.task.config.num_labels == 1
     first = rerank if is_reranker else predict
-    return {"/predict": predict, **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), rerank), "/": first}
+    return {"/predict": predict, "/rerank": rerank, "/": first}
 
 
 async def _disconnection(request: Request) -> None:

@@ -14,7 +14,7 @@ from mybert.embedding.settings import EncodingSettings
 from mybert.explanation.similarity import is_encoder
 from mybert.finetuning.evaluation.inference import logits_of_rows
 from mybert.finetuning.evaluation.predictor import Part, Predictor
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.inference.batches import token_limit
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index

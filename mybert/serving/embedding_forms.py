@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mybert.common.error_messages import short
+from mybert.common.errors import short
 from mybert.common.text_windows import window_count
 from mybert.embedding.vector_files import json_vectors, vector_column
 from mybert.serving.checkpoint import ServedCheckpoint

@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.embedding.settings import MODES
 from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, ServedCheckpoint
 from mybert.serving.forms import Body, Refused, Work, field, json_bytes

@@ -11,9 +11,9 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from mybert.artifacts.manifest import identity, write_manifest
+from mybert.artifacts.staging import staged_file
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, write_manifest
-from mybert.common.output_folders import staged_file
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.finetuning.data.labels import REGRESSION

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.common.data_in_memory import DataInMemory
-from mybert.common.settings import FILE, ROWS, check, setting
-from mybert.finetuning.settings import LABELLING_FORMS, PredictSettings
+from mybert.finetuning.evaluation.settings import LABELLING_FORMS, PredictSettings
+from mybert.settings import declare
+from mybert.settings.declare import FILE, ROWS, check, setting
 
 _MOST = 5000
 
@@ -24,13 +24,13 @@ class SuggestSettings(PredictSettings):
         "most comes first.",
         writes=FILE,
     )
-    count: int = setting(50, f"Number of rows, at most {_MOST}.", least=1)
-    labelled: list[str] = setting(
+    count: int = declare.data(50, f"Number of rows, at most {_MOST}.", within=f"[1, {_MOST}]")
+    labelled: list[str] = declare.data(
         default_factory=list,
         help="Files of rows that have labels already: suggestions are unlike them (default: none).",
         reads=ROWS,
     )
-    format: str | None = setting(
+    format: str | None = declare.output(
         None, "Form of the output; label-studio and argilla write .json (default: by suffix).", choices=LABELLING_FORMS
     )
     engine: str = field(default="local", init=False)
@@ -38,10 +38,6 @@ class SuggestSettings(PredictSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if isinstance(self.labelled, str):
-            self.labelled = [self.labelled]
-        self.labelled = [name if isinstance(name, DataInMemory) else str(name) for name in self.labelled]
-        check(self, "count", self.count <= _MOST, f"1 to {_MOST}")
         suffix = Path(self.output).suffix
         if self.format is None:
             self.format = next((name for name, known in LABELLING_FORMS.items() if known == suffix), "jsonl")

@@ -9,12 +9,10 @@ from pathlib import Path
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, is_wandb_available
 
-from mybert.common.error_messages import cause
-from mybert.common.errors import UserError
-from mybert.common.manifest import HISTORY, json_line
-from mybert.common.metric_titles import metric_title
+from mybert.artifacts.manifest import HISTORY, json_line
+from mybert.common.errors import UserError, cause
 from mybert.common.quantities import counted, duration
-from mybert.common.tables import format_cell
+from mybert.common.tables import format_cell, metric_title
 
 _NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
-from mybert.common.settings import setting
+from mybert.settings import declare
 
 
 @dataclass
@@ -31,15 +31,17 @@ class TrainingOptions:
         "push_to_hub": "`mybert push` uploads the finished model, verified",
     }
 
-    max_steps: int = setting(-1, "Number of optimizer steps; -1: train for --num-train-epochs.")
-    weight_decay: float = setting(0.01, "Weight decay of all weights except biases and norms (paper: 0.01).")
-    adam_epsilon: float = setting(1e-6, "Adam's epsilon (the paper's code: 1e-6).")
-    bf16: bool = setting(False, "Compute in bfloat16 where that is faster than float32; weights stay in float32.")
-    seed: int = setting(42, "Random seed (0 or more).")
-    logging_nan_inf_filter: bool = setting(
+    max_steps: int = declare.training(-1, "Number of optimizer steps; -1: train for --num-train-epochs.")
+    weight_decay: float = declare.training(0.01, "Weight decay of all weights except biases and norms (paper: 0.01).")
+    adam_epsilon: float = declare.training(1e-6, "Adam's epsilon (the paper's code: 1e-6).")
+    bf16: bool = declare.hardware(
+        False, "Compute in bfloat16 where that is faster than float32; weights stay in float32."
+    )
+    seed: int = declare.seeds(42, "Random seed (0 or more).")
+    logging_nan_inf_filter: bool = declare.output(
         False, "Hide losses that are not finite; costs a device synchronisation per step."
     )
-    report_to: str | list[str] | None = setting(
+    report_to: str | list[str] | None = declare.output(
         "none",
         "Experiment trackers to log to: tensorboard, wandb, mlflow, trackio; needs `pip install '.[tracking]'` in the "
         "clone.",

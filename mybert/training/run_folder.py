@@ -9,11 +9,10 @@ import torch
 from accelerate import PartialState
 from transformers import TrainingArguments
 
-from mybert.common.disk_space import report_full_disk
+from mybert.artifacts.manifest import read_manifest, write_manifest
+from mybert.artifacts.run_fingerprint import RunFingerprint
+from mybert.artifacts.staging import empty_folder, exclusive_lock, is_vacant, refuse_existing, report_full_disk
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest, write_manifest
-from mybert.common.output_folders import empty_folder, exclusive_lock, is_vacant, refuse_existing
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.training.arguments import bfloat16_is_faster, set_bf16
 
 

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mybert.common.disk_space import report_full_disk
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.artifacts.manifest import fingerprint, write_json
+from mybert.artifacts.staging import replace_folder, report_full_disk
+from mybert.common.errors import UserError, short
 from mybert.common.json_io import parse_json
-from mybert.common.manifest import fingerprint, write_json
-from mybert.common.output_folders import replace_folder
 
 if TYPE_CHECKING:
     from mybert.training.trainer import RunTrainer

@@ -11,7 +11,7 @@ from accelerate import PartialState
 from accelerate.utils import reduce
 from transformers import TrainerCallback, TrainingArguments
 
-from mybert.common.invocation import resuming_call
+from mybert.common.errors import resuming_call
 from mybert.training.nonfinite import DeferredRead
 
 PREEMPTED = 128 + signal.SIGTERM

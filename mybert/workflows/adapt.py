@@ -20,10 +20,10 @@ from mybert.adaptation.preparation import CORPUS, DOMAIN, GENERAL, START, prepar
 from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
+from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
+from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.common.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
-from mybert.common.output_folders import exclusive_lock
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.tasks.registry import task_class
 from mybert.inference.checkpoint import open_checkpoint

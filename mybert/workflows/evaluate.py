@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mybert.finetuning.settings import EvaluateSettings
+from mybert.finetuning.evaluation.settings import EvaluateSettings
 
 
 def evaluate(settings: EvaluateSettings) -> Path:

@@ -11,14 +11,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
+from mybert.artifacts.manifest import read_manifest
+from mybert.common.errors import UserError, short_list
 from mybert.common.languages import LANGUAGES, is_language, marks, strips_accents
-from mybert.common.manifest import read_manifest
 from mybert.common.quantities import counted, duration
-from mybert.common.settings import check
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.settings import PretrainSettings, TextOptions
+from mybert.settings.declare import check
 from tokenization.wordpiece_training import least_vocab_size
 
 if TYPE_CHECKING:
@@ -100,71 +99,77 @@ def _with_corpus(
 
 
 def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: float) -> None:
-    from mybert.corpus.build import build_corpus
-    from mybert.corpus.settings import CorpusSettings, TokenizerSettings
-    from mybert.corpus.train_tokenizer import build_tokenizer
     from mybert.io.files import STDIN
-    from mybert.reports.write import add_report
 
     check(settings, "language", is_language(settings.language), LANGUAGES)
     settings = copy.copy(settings)
     settings.strip_accents = strips_accents(settings.strip_accents, settings.language)
     if STDIN in settings.text:
         raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
-    has_vocabulary = not settings.overwrite and was_made_from(
-        tokenizer, settings, ("uncased", "strip_accents", "text_column", "errors")
-    )
-    if not settings.overwrite and was_made_from(corpus, settings, ("language", "text_column", "errors")):
-        print(f"the examples in {corpus} are used again")
+    has_vocabulary = not settings.overwrite and has_vocabulary_of(settings, tokenizer)
+    if not settings.overwrite and has_examples_of(settings, corpus):
         return
     rules = budget_rules()["text"]
     one_per_file = is_document_per_file(settings.text)
     began = time.monotonic()
-    reading = {"text_column": settings.text_column, "errors": settings.errors}
-    size = measure_text(settings.text, one_per_file, **reading)
+    size = measure_text(settings, one_per_file)
     _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
     print(f"text: {counted(size.words, 'word')} in {counted(size.documents, 'document')}")
-    if has_vocabulary:
-        print(f"the vocabulary in {tokenizer} is used again")
-    else:
+    if not has_vocabulary:
         number = vocabulary_size(size, settings.uncased)
         by_words = vocabulary_size(size._replace(characters=0), settings.uncased)
         why = "why" if number == by_words else "why_characters"
         print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary'][why]}")
-        build_tokenizer(
-            TokenizerSettings(
-                settings.text,
-                output=tokenizer,
-                vocab_size=number,
-                uncased=settings.uncased,
-                language=settings.language,
-                strip_accents=settings.strip_accents,
-                overwrite=settings.overwrite,
-                **reading,
-            ),
-            advise_size=False,
-        )
-    parts = parts_of_documents(size)
+        build_vocabulary(settings, tokenizer, number)
     print("\nbuilding the examples")
-    build_corpus(
-        CorpusSettings(
-            settings.text,
-            tokenizer=tokenizer,
-            output=corpus,
-            max_length=rules["max_length"],
-            language=settings.language,
-            document_per_file=one_per_file,
-            split_documents=parts,
-            validation_share=held_out_share(size, parts),
-            overwrite=settings.overwrite,
-            resume=settings.resume,
-            **reading,
-        )
-    )
-    add_report(corpus)
+    build_examples(settings, tokenizer, corpus, max_length=rules["max_length"], **division(size, one_per_file))
 
 
-def parts_of_documents(size: TextSize) -> int:
+def has_vocabulary_of(settings: Any, folder: str) -> bool:
+    """Whether a finished vocabulary of `settings.text` is in a folder; see `was_made_from`."""
+    has = was_made_from(folder, settings, ("uncased", "strip_accents", "text_column", "errors"))
+    if has:
+        print(f"the vocabulary in {folder} is used again")
+    return has
+
+
+def has_examples_of(settings: Any, folder: str, others: Sequence[str] = ()) -> bool:
+    """Whether finished examples of `settings.text` are in a folder; `others` are further settings to compare."""
+    has = was_made_from(folder, settings, (*others, "language", "text_column", "errors"))
+    if has:
+        print(f"the examples in {folder} are used again")
+    return has
+
+
+def build_vocabulary(settings: Any, folder: str, size: int) -> None:
+    """Builds a vocabulary of `settings.text`; `settings` are those of `pretrain` or `quickstart`."""
+    from mybert.corpus.settings import TokenizerSettings
+    from mybert.corpus.train_tokenizer import build_tokenizer
+
+    names = ("uncased", "language", "strip_accents", "overwrite", "text_column", "errors")
+    same = {name: getattr(settings, name) for name in names}
+    build_tokenizer(TokenizerSettings(settings.text, output=folder, vocab_size=size, **same), advise_size=False)
+
+
+def build_examples(settings: Any, tokenizer: str, folder: str, **others: Any) -> None:
+    """Builds examples of `settings.text`, with these `others` of `CorpusSettings`."""
+    from mybert.corpus.build import build_corpus
+    from mybert.corpus.settings import CorpusSettings
+    from mybert.reports.write import add_report
+
+    same = {name: getattr(settings, name) for name in ("language", "overwrite", "resume", "text_column", "errors")}
+    build_corpus(CorpusSettings(settings.text, tokenizer=tokenizer, output=folder, **same, **others))
+    add_report(folder)
+
+
+def division(size: TextSize, one_per_file: bool) -> dict[str, Any]:
+    """Settings of the corpus by which some documents can be held out."""
+    parts = _parts_of_documents(size)
+    share = _held_out_share(size, parts)
+    return {"document_per_file": one_per_file, "split_documents": parts, "validation_share": share}
+
+
+def _parts_of_documents(size: TextSize) -> int:
     """Into how many documents each document of a text is split; printed if it is split."""
     rules = budget_rules()["text"]
     parts = min(
@@ -176,7 +181,7 @@ def parts_of_documents(size: TextSize) -> int:
     return parts
 
 
-def held_out_share(size: TextSize, parts: int) -> float:
+def _held_out_share(size: TextSize, parts: int) -> float:
     """The share of the documents that are held out, two at least."""
     rules = budget_rules()["text"]
     share = min(max(rules["held_out"], rules["least_held_out_words"] / size.words), rules["most_held_out"])
@@ -232,13 +237,15 @@ def is_document_per_file(text: list[str]) -> bool:
     return sum(source.kind == ".txt" for source in find_sources(text)) > 1
 
 
-def measure_text(text: list[str], one_per_file: bool, **reading: str) -> TextSize:
+def measure_text(settings: Any, one_per_file: bool) -> TextSize:
+    """Counts what `settings.text` has."""
     from mybert.io.documents import read_documents
 
     documents = words = letters = 0
     within_words = re.compile(f"[{marks()}]+")
     characters: set[str] = set()
-    for document in read_documents(text, plain_text="file" if one_per_file else "paragraphs", **reading):
+    unit, column = "file" if one_per_file else "paragraphs", settings.text_column
+    for document in read_documents(settings.text, text_column=column, errors=settings.errors, plain_text=unit):
         documents += 1
         words += sum(1 for _ in _WORD.finditer(within_words.sub("", document.text)))
         letters += len(document.text)

@@ -6,24 +6,28 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mybert.artifacts.manifest import MANIFEST, fingerprint, read_manifest
+from mybert.artifacts.staging import refuse_existing
 from mybert.common.errors import UserError
 from mybert.common.languages import LANGUAGES, is_language, strips_accents
-from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
-from mybert.common.output_folders import refuse_existing
 from mybert.common.quantities import counted, duration
-from mybert.common.settings import FOLDERS, TEXTS, check, check_choices, check_resume, setting
 from mybert.common.tables import print_table
 from mybert.io.files import STDIN
 from mybert.io.python_docs import is_python_docs
 from mybert.pretraining.settings import TextOptions
+from mybert.settings import declare
+from mybert.settings.declare import FOLDERS, TEXTS, check
+from mybert.settings.shared import ResumeOptions
 from mybert.workflows.pretrain import (
-    held_out_share,
+    build_examples,
+    build_vocabulary,
+    division,
+    has_examples_of,
+    has_vocabulary_of,
     is_document_per_file,
     measure_text,
-    parts_of_documents,
-    was_made_from,
 )
 
 if TYPE_CHECKING:
@@ -71,24 +75,21 @@ _PACKAGES = ("numpy", "scipy", "pandas", "sklearn")  # dependencies, so that the
 
 
 @dataclass
-class QuickstartSettings(TextOptions):
-    output: str = setting("quickstart", "Folder for the tokenizer, the corpus and the model.", writes=FOLDERS)
-    text: list[str] = setting(
+class QuickstartSettings(TextOptions, ResumeOptions):
+    output: str = declare.output("quickstart", "Folder for the tokenizer, the corpus and the model.", writes=FOLDERS)
+    text: list[str] = declare.data(
         default_factory=lambda: ["python-docs", *(f"python-docs:{name}" for name in _PACKAGES)],
         help="Text, as in `mybert corpus`.",
         reads=TEXTS,
     )
-    max_steps: int = setting(2400, "Optimizer steps of pretraining (1 or more).", least=1)
-    seed: int = setting(0, "Random seed (0 or more).")
-    overwrite: bool = setting(False, "Replace the output of an earlier quickstart.")
-    resume: bool = setting(False, "Continue an interrupted quickstart in OUTPUT; start a new one if there is none.")
+    max_steps: int = declare.training(2400, "Optimizer steps of pretraining (1 or more).", least=1)
+    seed: int = declare.seeds(0, "Random seed (0 or more).")
 
     def __post_init__(self):
-        check_choices(self)
+        super().__post_init__()
         check(self, "language", is_language(self.language), LANGUAGES)
         check(self, "text", STDIN not in self.text, "files: standard input can be read only once")
         check(self, "seed", 0 <= self.seed < 2**32, "0 or more and below 2**32")
-        check_resume(self)
 
 
 def quickstart(settings: QuickstartSettings) -> Path:
@@ -127,61 +128,21 @@ def quickstart(settings: QuickstartSettings) -> Path:
 
 
 def _build_tokenizer(settings: QuickstartSettings, tokenizer: str) -> None:
-    from mybert.corpus.settings import TokenizerSettings
-    from mybert.corpus.train_tokenizer import build_tokenizer
-
-    if settings.resume and was_made_from(tokenizer, settings, ("uncased", "strip_accents", "text_column", "errors")):
-        print(f"the vocabulary in {tokenizer} is used again")
-        return
-    made = TokenizerSettings(
-        settings.text,
-        output=tokenizer,
-        vocab_size=6144,
-        uncased=settings.uncased,
-        language=settings.language,
-        strip_accents=settings.strip_accents,
-        text_column=settings.text_column,
-        errors=settings.errors,
-        overwrite=settings.overwrite,
-    )
-    build_tokenizer(made, advise_size=False)
+    if not (settings.resume and has_vocabulary_of(settings, tokenizer)):
+        build_vocabulary(settings, tokenizer, 6144)
 
 
 def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> None:
-    from mybert.corpus.build import build_corpus
-    from mybert.corpus.settings import CorpusSettings
     from mybert.reports.closing_lines import warning_lines
-    from mybert.reports.write import add_report
 
-    if settings.resume and was_made_from(corpus, settings, ("seed", "language", "text_column", "errors")):
-        print(f"the examples in {corpus} are used again")
+    if settings.resume and has_examples_of(settings, corpus, ("seed",)):
         return
     is_documentation = all(map(is_python_docs, settings.text))
-    reading = {"text_column": settings.text_column, "errors": settings.errors}
-    if is_documentation:
-        documents = {"validation_share": 0.05}
-    else:
+    documents: dict[str, Any] = {"validation_share": 0.05}
+    if not is_documentation:
         per_file = is_document_per_file(settings.text)
-        size = measure_text(settings.text, per_file, **reading)
-        parts = parts_of_documents(size)
-        documents = {"document_per_file": per_file, "split_documents": parts}
-        documents |= {"validation_share": held_out_share(size, parts)}
-    build_corpus(
-        CorpusSettings(
-            settings.text,
-            tokenizer=tokenizer,
-            output=corpus,
-            max_length=64,
-            dupe_factor=3,
-            seed=settings.seed,
-            language=settings.language,
-            overwrite=settings.overwrite,
-            resume=settings.resume,
-            **documents,
-            **reading,
-        )
-    )
-    add_report(corpus)
+        documents = division(measure_text(settings, per_file), per_file)
+    build_examples(settings, tokenizer, corpus, max_length=64, dupe_factor=3, seed=settings.seed, **documents)
     if not is_documentation:
         for line in warning_lines(Path(corpus)):
             print(line)

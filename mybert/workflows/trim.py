@@ -14,10 +14,10 @@ from modeling_mybert import MyBertForMultipleChoice
 from mybert.adaptation.settings import TrimSettings
 from mybert.adaptation.texts import documents
 from mybert.adaptation.token_rows import change_rows
+from mybert.artifacts.manifest import RESULTS, identity, write_json, write_manifest
+from mybert.artifacts.staging import refuse_existing, staged_folder
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.common.manifest import RESULTS, identity, write_json, write_manifest
-from mybert.common.output_folders import refuse_existing, staged_folder
 from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import open_checkpoint

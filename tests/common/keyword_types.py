@@ -1,24 +1,23 @@
-"""Writes keywords.pyi and training_arguments.json in mybert/common: `make generated`, after a change of settings."""
+"""Writes keywords.pyi and training_arguments.json in mybert/settings: `make generated`, after a change of settings."""
 
 import inspect
 import json
 import pkgutil
-from pathlib import Path
 
 import transformers
 
 from mybert import api
 from mybert.commands import COMMANDS
-from mybert.common.options import INHERITED, Option, complete, options_of
 from mybert.common.quantities import Duration, Quantity
+from mybert.settings.options import INHERITED, Option, complete, options_of
 
-TARGET = Path(api.__file__).parent / "common" / "keywords.pyi"
+TARGET = INHERITED.with_name("keywords.pyi")
 API = {name: inspect.getfullargspec(found).args for name, found in inspect.getmembers(api, inspect.isfunction)}
 """The functions of mybert.api and their positional arguments."""
 FUNCTIONS = {name: name for name in COMMANDS if name in API}
 FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "index": "build_index"}
 CLASSES = {
-    "Predictor": ("mybert.finetuning.settings:PredictorSettings", ("model",)),
+    "Predictor": ("mybert.finetuning.evaluation.settings:PredictorSettings", ("model",)),
     "Explainer": ("mybert.explanation.settings:ExplainerSettings", ("model",)),
     "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
     "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),
@@ -28,7 +27,6 @@ SHARED = {  # keywords that several commands have
     "Trainer": ("pretrain", "adapt", "distill", "finetune"),
     "Text": ("adapt", "trim", "embed", "score", "tokenizer", "corpus"),
 }
-MAPPINGS = ("columns", "label_names", "losses")
 HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
 
 Written by `make generated` from the settings of the commands; `TrainerKeywords` has the fields of
@@ -49,13 +47,13 @@ Rows: TypeAlias = Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFr
 
 def type_of(option: Option) -> str:
     """The annotation of the values that `make_settings` accepts for an option."""
-    name, kinds = option.field.name, option.kinds
-    if name in api.ROWS:
+    kinds, declared = option.kinds, option.field.metadata
+    if declared.get("tables"):
         found = "Rows" + " | Sequence[Name]" * (list in option.kinds)
     elif list in kinds:
         one = {str: "Name", int: "int", float: "float"}.get(option.convert, "str")
-        found = f"{one} | Sequence[{one}]" + " | Mapping[str, object]" * (name in MAPPINGS)
-    elif option.choices and "positional" in option.field.metadata:  # of a setting of ours
+        found = f"{one} | Sequence[{one}]" + " | Mapping[str, object]" * declared.get("pairs", False)
+    elif option.choices and "positional" in declared:  # of a setting of ours
         found = f"Literal[{', '.join(map(repr, option.choices))}]"
     elif option.convert in (Duration, Quantity):
         found = "str | float"

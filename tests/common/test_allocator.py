@@ -9,7 +9,7 @@ SCRIPT = """
 import ctypes, resource, sys, torch
 PR_SET_THP_DISABLE = 41
 ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)  # huge pages would be fewer
-from mybert.common.memory_allocator import keep_freed_memory
+from mybert.common.machine import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def faults():

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel
 
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice, MyBertModel
 from mybert import cli
-from mybert.common.checkpoint_folder import check_checkpoint
+from mybert.artifacts.checkpoint_folder import check_checkpoint
 from mybert.common.errors import UserError
 from mybert.common.json_io import MAX_DEPTH, parse_json
 from mybert.inference.checkpoint import explain_unreadable

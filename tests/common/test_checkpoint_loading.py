@@ -2,9 +2,8 @@
 
 import pytest
 
-from mybert.common.error_messages import did_you_mean
-from mybert.common.errors import UserError
-from mybert.common.manifest import write_manifest
+from mybert.artifacts.manifest import write_manifest
+from mybert.common.errors import UserError, did_you_mean
 from mybert.inference.checkpoint import explain_unreadable
 
 

@@ -22,14 +22,13 @@ from modeling_mybert import NAMED_SIZES
 from modeling_mybert.answer_decoding_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
 from mybert import cli
 from mybert.commands import COMMANDS
-from mybert.common.command_line import parse_settings
-from mybert.common.help_text import group_of, help_of
-from mybert.common.options import complete, options_of, options_without_import
-from mybert.common.settings import SIZES
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, OPTIONS, TaskOptions
 from mybert.finetuning.tasks.registry import TASKS, task_class
 from mybert.pretraining.arguments import PretrainingArguments
+from mybert.settings.options import OTHER_OPTIONS, complete, options_of, options_without_import
+from mybert.settings.parse import parse_settings
+from mybert.settings.shared import SIZES
 
 
 def test_help_and_usage_errors_appear_without_importing_what_takes_long():
@@ -60,7 +59,7 @@ def test_options_read_without_an_import_are_those_of_the_imported_class(name):
         assert (like.flag, like.metavar, like.choices, like.default, like.inherited) == (
             *(option.flag, option.metavar, option.choices, option.default, option.inherited),
         )
-        assert (like.kinds == {bool}) == (option.kinds == {bool}) and help_of(like.field) == help_of(option.field)
+        assert (like.kinds == {bool}) == (option.kinds == {bool}) and like.help == option.help
 
 
 def test_names_known_without_an_import_are_those_of_the_modules_that_are_not_imported():
@@ -205,8 +204,7 @@ def _values(settings) -> dict:
 def test_every_option_belongs_to_a_named_group_of_the_help():
     for name, command in COMMANDS.items():
         for option in options_of(command.settings_types()).values():
-            group = group_of(option.field.name, option.required, option.inherited)
-            assert group != "other options", f"{name}: add {option.field.name} to a group in help_text.py"
+            assert option.group != OTHER_OPTIONS, f"{name}: declare a group of {option.field.name}"
 
 
 ASK = {  # what a shell offers for an option, after its completion script

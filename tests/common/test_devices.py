@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertModel
-from mybert.common.devices import choose_device
 from mybert.common.errors import UserError
+from mybert.inference.devices import choose_device
 
 
 @pytest.fixture

@@ -11,14 +11,17 @@ from modeling_mybert.configuration_mybert import MODULES_OF_HEADS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("modeling_mybert", "tokenization", "mybert")
-_SHARED = {"modeling_mybert", "tokenization", "mybert.inference", "mybert.common", "mybert.io"}
+_BASE = {"mybert.common", "mybert.settings", "mybert.artifacts"}
+_SHARED = {"modeling_mybert", "tokenization", *_BASE, "mybert.inference", "mybert.io"}
 ALLOWED = {
     "modeling_mybert": {"mybert.inference"},  # where it is installed
     "tokenization": set(),
-    "mybert.common": {"modeling_mybert", "tokenization"},
-    "mybert.inference": {"modeling_mybert", "tokenization", "mybert.common"},
-    "mybert.io": {"modeling_mybert", "tokenization", "mybert.common"},
-    "mybert.reports": {"mybert.common", "modeling_mybert"},  # which tags name entities
+    "mybert.common": set(),
+    "mybert.settings": {"mybert.common"},
+    "mybert.artifacts": {"mybert.common", "mybert.settings", "tokenization", "modeling_mybert"},
+    "mybert.inference": {"modeling_mybert", "tokenization", *_BASE},
+    "mybert.io": {"modeling_mybert", "tokenization", *_BASE},
+    "mybert.reports": {*_BASE, "modeling_mybert"},  # which tags name entities
     "mybert.training": _SHARED,
     "mybert.corpus": {*_SHARED, "mybert.reports"},
     "mybert.pretraining": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},

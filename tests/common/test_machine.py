@@ -8,9 +8,9 @@ import re
 import pytest
 import torch
 
+from mybert.artifacts.manifest import read_manifest, write_manifest
 from mybert.common import machine
 from mybert.common.machine import Threads, _Use, hardware, usable_cores
-from mybert.common.manifest import read_manifest, write_manifest
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no CPU affinity on this system")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from mybert.artifacts.manifest import fingerprint, json_line, read_manifest, write_json, write_manifest
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, json_line, read_manifest, write_json, write_manifest
 
 
 def test_a_fingerprint_depends_on_names_and_contents_but_not_on_times(tmp_path):

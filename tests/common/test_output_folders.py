@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from mybert.artifacts.manifest import write_manifest
+from mybert.artifacts.staging import empty_folder, refuse_existing, staged_file, staged_folder
 from mybert.common.errors import UserError
-from mybert.common.manifest import write_manifest
-from mybert.common.output_folders import empty_folder, refuse_existing, staged_file, staged_folder
 
 pytestmark = pytest.mark.usefixtures("as_on_windows")
 
@@ -182,7 +182,7 @@ def test_two_runs_do_not_replace_each_others_output(tmp_path, staged):
 
 def test_a_killed_process_leaves_only_a_temporary_folder_that_the_next_run_reports(tmp_path, caplog):
     script = (
-        "import sys, time\nfrom mybert.common.output_folders import staged_folder\n"
+        "import sys, time\nfrom mybert.artifacts.staging import staged_folder\n"
         "with staged_folder(sys.argv[1]) as folder:\n"
         "    (folder / 'a').write_text('half')\n    print('ready', flush=True)\n    time.sleep(600)\n"
     )
@@ -231,7 +231,7 @@ def test_a_full_disk_is_a_one_line_message_for_every_library(writer, tmp_path):
     """A limit on file size gives the same kind of error as a full disk."""
     script = (
         "import sys\nfrom mybert.common.errors import UserError\n"
-        "from mybert.common.output_folders import staged_folder\n"
+        "from mybert.artifacts.staging import staged_folder\n"
         f"try:\n    with staged_folder(sys.argv[1]) as folder:\n        {WRITERS[writer]}\n"
         "except UserError as error:\n    print(error)\n"
     )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from mybert.artifacts.manifest import read_manifest, write_manifest
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest, write_manifest
 from mybert.pretraining.planning.measurement import StepTimes
 from mybert.training.stopping import Preempted
 from mybert.workflows.quickstart import QuickstartSettings, _pretrain, quickstart

@@ -2,7 +2,7 @@
 
 import ast
 import runpy
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +11,12 @@ import transformers
 import yaml
 from transformers import SchedulerType, TrainingArguments
 
-from mybert.common.command_line import make_settings, parse_settings
 from mybert.common.errors import UserError
-from mybert.common.options import INHERITED, options_of
-from mybert.common.python_values import python_value
 from mybert.common.quantities import Duration
-from mybert.common.settings import setting
+from mybert.settings.calls import make_settings, python_value
+from mybert.settings.declare import FOLDER, MODEL, Options, check_effect, setting
+from mybert.settings.options import INHERITED, options_of
+from mybert.settings.parse import parse_settings
 
 
 @dataclass
@@ -240,7 +240,7 @@ def test_the_keywords_of_the_functions_are_those_of_the_settings():
 
 @dataclass
 class Budget(Example):
-    time_budget: str | None = setting(None, "time")
+    time_budget: str | None = setting(None, "time", decides=True)
 
 
 def test_defaults_are_saved_unless_a_time_budget_chooses_values(tmp_path):
@@ -254,7 +254,7 @@ def test_defaults_are_saved_unless_a_time_budget_chooses_values(tmp_path):
 
 @dataclass
 class Stage:
-    output: str = setting("out", "folder")
+    output: str = setting("out", "folder", writes=FOLDER)
     overwrite: bool = setting(False, "replace it")
 
 
@@ -345,3 +345,78 @@ def test_a_mistake_in_a_file_names_the_file_and_the_setting(tmp_path, text, mess
     with pytest.raises(UserError, match=message) as caught:
         parse("a", "--config", str(tmp_path / "run.yaml"))
     assert str(caught.value).count("run.yaml") == 1
+
+
+def limited(interval: str) -> type:
+    """A settings class with a number and a list of numbers in the interval."""
+    number, numbers = setting(None, within=interval), setting(default_factory=list, within=interval)
+    kinds = [("number", float | None, number), ("numbers", list[float], numbers)]
+    return make_dataclass("Limited", kinds, bases=(Options,), kw_only=True)
+
+
+@pytest.mark.parametrize(
+    ("interval", "inside", "outside", "expected"),
+    [
+        ("[1, inf)", [1, 2.5, 1e9], [0.9, -1, float("nan")], "1 or more"),
+        ("(0, inf)", [1e-9, 3], [0, -1, float("inf"), float("nan")], "above 0"),
+        ("[0, 0.9]", [0, 0.5, 0.9], [-0.1, 0.91], "0 to 0.9"),
+        ("[0, 1)", [0, 0.99], [1, -1], "0 or more and below 1"),
+        ("(0, 1]", [0.01, 1], [0, 1.01], "above 0 and at most 1"),
+        ("(0, 1)", [0.01, 0.99], [0, 1], "between 0 and 1"),
+    ],
+)
+def test_a_number_outside_its_interval_is_refused_in_words(interval, inside, outside, expected):
+    kind = limited(interval)
+    for value in inside:
+        assert (kind(number=value).number, kind(numbers=[1, value][-1:]).numbers) == (value, [value])
+    for value in outside:
+        for name, given in (("number", value), ("numbers", [value])):
+            with pytest.raises(UserError) as raised:
+                kind(**{name: given})
+            assert str(raised.value) == f"--{name}: expected {expected}, found {given}"
+    with pytest.raises(UserError, match="--number: expected"):
+        kind(number=float("nan"))
+
+
+@dataclass(kw_only=True)
+class Declared(Options):
+    model: str = setting("", reads=MODEL)
+    words: list[str] = setting(default_factory=list)
+    case: str | None = setting(None, choices=("lower", "upper"))
+    cases: list[str] = setting(default_factory=list, choices=("lower", "upper"))
+    way: str = setting("lower", choices=("lower", "upper"))
+
+
+def test_a_single_value_of_a_list_becomes_a_list_and_paths_become_texts():
+    assert Declared(model="m", words="ab").words == ["ab"]
+    assert Declared(model="m", words=(Path("a"), "b")).words == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": ""}, "--model: expected a folder or Hub name, found ''"),
+        ({"case": "uper"}, "--case: expected lower or upper, found 'uper'; did you mean 'upper'?"),
+        ({"cases": ["lower", "x"]}, "--cases: expected lower or upper, found ['lower', 'x']"),
+        ({"way": None}, "--way: expected lower or upper, found None"),
+    ],
+)
+def test_a_value_that_its_declaration_does_not_allow_is_refused(given, message):
+    assert Declared(model="m", case=None, cases=["upper"]).case is None
+    with pytest.raises(UserError) as raised:
+        Declared(**{"model": "m"} | given)
+    assert str(raised.value) == message
+
+
+def test_a_choice_on_the_command_line_is_refused_with_the_most_similar_one():
+    with pytest.raises(UserError, match=r"--case: expected lower or upper, found 'uper'; did you mean 'upper'\?"):
+        parse("a", "--case", "uper")
+
+
+def test_a_given_setting_without_effect_is_named():
+    given = Declared(model="m", words=["a"], way="upper")
+    check_effect(given, "words way", True, "without --cases")
+    check_effect(given, "case cases", False, "without --cases")
+    for names, message in (("case words", "--words has"), ("way", "--way has")):
+        with pytest.raises(UserError, match=f"{message} no effect without --cases"):
+            check_effect(given, names, False, "without --cases")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mybert.common.unread_text import without_unread_end
+from mybert.common.text_windows import without_unread_end
 from tokenization import MyBertTokenizer
 
 PARTS = ["the", "film", " ", "  ", "\n", "ab", "c", "中", "é", "\u0301", ",", "-", "x" * 150, "\t", "👩", "Σ", "[SEP]"]

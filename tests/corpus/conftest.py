@@ -9,7 +9,7 @@ import pytest
 from transformers import BertTokenizer
 
 from mybert import cli
-from mybert.common.manifest import read_manifest
+from mybert.artifacts.manifest import read_manifest
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
 from mybert.finetuning.evaluation import predict

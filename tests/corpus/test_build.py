@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from mybert.artifacts.engines import run_tasks
 from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import even_order, group_in_blocks
 from mybert.corpus.text.sentences import sentence_splitter
-from mybert.io.engines import run_tasks
 from tokenization import MyBertTokenizer
 
 

@@ -8,8 +8,8 @@ import pytest
 from forked import exit_status
 
 from mybert import UserError, cli
+from mybert.artifacts.parts import Parts
 from mybert.embedding.settings import EmbedSettings
-from mybert.io.part_files import Parts
 
 
 @pytest.fixture

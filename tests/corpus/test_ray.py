@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from mybert.artifacts.engines import run_tasks
 from mybert.common.errors import UserError
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text import document_store as documents_module
 from mybert.corpus.text.selection import load_filter
-from mybert.io.engines import run_tasks
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (mybert[ray])")
 RAY = CorpusSettings(inputs=["a"], tokenizer="t", output="o", engine="ray")

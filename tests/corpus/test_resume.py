@@ -15,12 +15,12 @@ import filelock
 import pytest
 
 from mybert import cli
+from mybert.artifacts import resume
 from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
 from mybert.corpus.examples import shards
 from mybert.corpus.text import document_store
 from mybert.corpus.text.selection import load_filter
-from mybert.io import work_folder
 from tokenization import processes
 
 SETTINGS = {"dupe_factor": 4, "resume": True}  # four uses make each block a shard
@@ -97,7 +97,7 @@ def kill_while_writing_the_data_set(folder: Path) -> None:
 def run(words: list[str], kill: Callable[[Path], None], folder: Path) -> None:
     """A command in a process of its own; its processes are forks, as where it is started by hand."""
     multiprocessing.set_start_method("fork", force=True)
-    work_folder.LOCK_SECONDS = 120
+    resume.LOCK_SECONDS = 120
     kill(folder)
     cli.main(words)
 
@@ -106,7 +106,7 @@ def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
     build, forks, inputs, vocabulary_folder, tmp_path, monkeypatch, content, caplog
 ):
     """Killed processes are no forks of this one: with it they would share tqdm's lock, which nobody then releases."""
-    monkeypatch.setattr(work_folder, "LOCK_SECONDS", 120)  # a busy machine ends the processes of a killed build late
+    monkeypatch.setattr(resume, "LOCK_SECONDS", 120)  # a busy machine ends the processes of a killed build late
     output = tmp_path / "corpus"
     command = ["corpus", *inputs, "--tokenizer", str(vocabulary_folder), "--output", str(output), "--resume"]
     command += ["--one-sentence-per-line", "--dupe-factor", "4", "--num-proc"]
@@ -192,7 +192,7 @@ def test_a_running_build_is_left_alone(build, inputs, tmp_path, interrupt_after,
     interrupt_after(2)
     with pytest.raises(KeyboardInterrupt):
         build(inputs, **SETTINGS)
-    monkeypatch.setattr(work_folder, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(resume, "LOCK_SECONDS", 0.1)
     (lock,) = tmp_path.glob(".corpus.partial-*/.scratch/lock")
     with filelock.FileLock(lock), pytest.raises(UserError, match="another run is working"):
         build(inputs, **SETTINGS)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from mybert.artifacts.manifest import write_manifest
 from mybert.common.errors import UserError
 from mybert.common.languages import is_language
-from mybert.common.manifest import write_manifest
 from mybert.io.documents import read_documents
 from mybert.io.files import zstd
 from mybert.io.sources import find_sources

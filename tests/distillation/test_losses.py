@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
-from mybert.common.layer_selection import chosen_layers
 from mybert.distillation.losses import relation_loss
 from mybert.distillation.teacher import Comparison
+from mybert.training.layer_selection import chosen_layers
 from mybert.training.objective import soft_loss
 
 LOSSES = {"relations": 1.0, "cosine": 1.0, "soft": 1.0, "mse": 1.0}

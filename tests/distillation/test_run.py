@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from modeling_mybert import MyBertForPreTraining
 from mybert import UserError, cli
-from mybert.common.manifest import fingerprint, read_manifest
+from mybert.artifacts.manifest import fingerprint, read_manifest
 from mybert.distillation.run import build_pair
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher

@@ -20,7 +20,7 @@ import modeling_mybert, mybert, tokenization
 folders = [pathlib.Path(package.__file__).parent for package in (modeling_mybert, mybert, tokenization)]
 assert all(folder.is_relative_to(sys.prefix) for folder in folders), folders
 assert all((folder / "py.typed").is_file() for folder in folders)
-assert list(folders[1].rglob("model_card.md")) and (folders[1] / "common" / "keywords.pyi").is_file()
+assert list(folders[1].rglob("model_card.md")) and (folders[1] / "settings" / "keywords.pyi").is_file()
 assert importlib.metadata.version("mybert") == mybert.__version__
 """
 

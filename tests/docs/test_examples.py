@@ -56,7 +56,7 @@ def test_a_script_runs(name, folder, monkeypatch, capsys):
 
 
 def test_the_onnx_service_answers_as_the_model_predicts(folder, run_mybert):
-    run_mybert(["mybert", "export", "classifier", "--to", "onnx", "--output", "onnx"])
+    run_mybert(["mybert", "export", "classifier", "--output", "onnx"])
     server = runpy.run_path(str(EXAMPLES / "onnx_service.py"))["make_server"](folder / "onnx", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     body = json.dumps(["a great film", "a dull song"]).encode()

@@ -15,16 +15,16 @@ from transformers import AutoTokenizer
 
 from mybert import cli, quantize
 from mybert.common.errors import UserError
-from mybert.common.sentence_modules import read_sentence_modules
-from mybert.common.settings import POOLING_MODES
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.vector_files import read_vectors
 from mybert.explanation.explainer import Explainer
 from mybert.inference.cpu.int8 import int8_obstacle
+from mybert.inference.sentence_modules import read_sentence_modules
 from mybert.release.convert.export import export
 from mybert.release.settings import ExportSettings
 from mybert.serving.checkpoint import ServedCheckpoint
 from mybert.serving.settings import ServeSettings
+from mybert.settings.shared import POOLING_MODES
 
 TEXTS = ["She ate a green apple.", "", "Apple reported earnings, didn't it?", "word " * 60, "QUITE LOUD", "ok"]
 
@@ -279,7 +279,7 @@ def test_an_int8_copy_keeps_the_modules(encoder, tmp_path):
 
 def test_an_onnx_copy_keeps_the_modules(encoder, tmp_path):
     folder, copied = encoder(Pooling(32, "cls"), Dense(32, 8), Normalize()), tmp_path / "onnx"
-    export(ExportSettings(model=str(folder), to="onnx", output=str(copied)))
+    export(ExportSettings(model=str(folder), output=str(copied)))
     session = onnxruntime.InferenceSession(copied / "onnx" / "model.onnx")
     tokenizer = AutoTokenizer.from_pretrained(copied)
     modules = read_sentence_modules(copied)

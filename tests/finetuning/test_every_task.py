@@ -8,7 +8,7 @@ from tiny_models import LABELLED
 from trained_runs import read_results as results
 
 from mybert import cli
-from mybert.common.manifest import read_manifest
+from mybert.artifacts.manifest import read_manifest
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation import predictor as module
 from mybert.finetuning.evaluation.predictor import Predictor
@@ -86,7 +86,7 @@ def test_rows_have_the_same_predictions_in_a_file_in_memory_in_a_data_set_and_al
 @pytest.mark.parametrize("trained", ["answers", "choices"], indirect=True)  # tests/release compares every head's graph
 def test_an_onnx_folder_predicts_and_is_evaluated_as_its_checkpoint(trained, tmp_path):
     pytest.importorskip("onnxruntime")
-    assert cli.main(["export", str(trained.folder), "--to", "onnx", "--output", str(tmp_path / "onnx")]) == 0
+    assert cli.main(["export", str(trained.folder), "--output", str(tmp_path / "onnx")]) == 0
     found, expected = (
         flat(Predictor(name, device="cpu")(trained.rows)) for name in (tmp_path / "onnx", trained.folder)
     )

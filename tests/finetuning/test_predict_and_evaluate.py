@@ -23,11 +23,11 @@ from scipy.special import softmax
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
+from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
 from mybert.finetuning.data.stream_input import read_lines
 from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.inference.batches import batches

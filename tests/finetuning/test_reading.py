@@ -12,8 +12,8 @@ from datasets import Dataset, DatasetDict
 from tiny_models import LABELLED
 
 from modeling_mybert import MyBertConfig
+from mybert.artifacts.manifest import fingerprint, identity
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint, identity
 from mybert.embedding.search import _arriving
 from mybert.finetuning.data.dataset_loading import load_table, read_split
 from mybert.finetuning.data.run_data import load_data

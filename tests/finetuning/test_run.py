@@ -17,7 +17,7 @@ from trained_runs import read_results as results
 
 import mybert
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
-from mybert.common.output_folders import exclusive_lock
+from mybert.artifacts.staging import exclusive_lock
 from mybert.finetuning import report
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.labels import find_label_typos
@@ -355,7 +355,7 @@ def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip)
         ("--validation nowhere.jsonl", "nowhere.jsonl: there is no such file"),
         ("--columns body=text", "--columns body=text: text-classification has the columns text"),
         ("--columns text=body", "has no column 'body'; there are text, label"),
-        ("--sweep all", "--sweep: invalid choice: 'all' (choose from 'paper', 'miniatures')"),
+        ("--sweep all", "--sweep: expected paper or miniatures, found 'all'"),
         ("--sweep paper --learning-rate 1", "--learning-rate is chosen by the sweep; leave it or --sweep out"),
         ("--patience 2 --eval-strategy no --save-strategy no", "leave it or --eval-strategy no out"),
         ("--n-best 3", "--n-best has no effect on text-classification; leave it out"),
@@ -381,7 +381,7 @@ def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip)
         ("--report-to comet_ml", "comet"),
         ("--dropout 1", "--dropout: expected 0 or more and below 1, found 1.0"),
         ("--learing-rate 1", "did you mean '--learning-rate'"),
-        ("--save-strategy best", "--save-strategy: invalid choice: 'best'"),
+        ("--save-strategy best", "--save-strategy: expected no or steps or epoch, found 'best'"),
         ("--save-strategy no", "value, or add --load-best-model-at-end false"),
         ("--optim adamw_bnb_8bit", ""),
         ("--lr-scheduler-type cosine_with_min_lr", ""),

@@ -8,7 +8,7 @@ from json_files import read_lines, write_lines
 from trained_runs import read_results
 
 import mybert
-from mybert.common.manifest import read_manifest
+from mybert.artifacts.manifest import read_manifest
 from mybert.finetuning.data.dataset_loading import read_splits
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import new_task

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import mybert
 from modeling_mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
-from mybert.common.manifest import fingerprint, read_manifest
+from mybert.artifacts.manifest import fingerprint, read_manifest
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.data.run_data import load_data
 from mybert.finetuning.recipes import planned_runs

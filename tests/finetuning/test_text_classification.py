@@ -25,7 +25,8 @@ from mybert import Predictor, cli
 from mybert.common.errors import UserError
 from mybert.finetuning.data.run_data import load_data
 from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.settings import FinetuneSettings, PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
+from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.task_checkpoint import load_finetuned, new_task
 from mybert.finetuning.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer

@@ -20,8 +20,7 @@ from transformers import BertTokenizer, pipeline
 
 from modeling_mybert import MyBertConfig, MyBertForTokenClassification
 from modeling_mybert.words_mybert import AddedTokens, WordSplitter
-from mybert.common.errors import UserError
-from mybert.common.invocation import warn_once
+from mybert.common.errors import UserError, warn_once
 from mybert.explanation.explainer import Explainer
 from mybert.finetuning.data.word_rules import learn_word_rules
 from mybert.finetuning.evaluation.predictor import Predictor

@@ -18,7 +18,7 @@ from targets_text import PIECES, VOCABULARY
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.embedding.embedder import Embedder
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.inference.checkpoint import explain_unreadable, open_checkpoint
 from mybert.release.convert.companions import save_companions

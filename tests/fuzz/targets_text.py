@@ -16,17 +16,17 @@ import pyarrow.parquet
 from mutations import mutated_bytes, mutated_json
 from sandbox import Target
 
-from mybert.common.command_line import parse_settings
+from mybert.artifacts.manifest import read_manifest
+from mybert.artifacts.resume import unfinished_folder
+from mybert.artifacts.run_fingerprint import RunFingerprint
+from mybert.artifacts.staging import refuse_existing
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
-from mybert.common.output_folders import refuse_existing
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.corpus.examples.shards import finished
 from mybert.corpus.settings import CorpusSettings
 from mybert.io.documents import read_documents
 from mybert.io.files import zstd
-from mybert.io.work_folder import unfinished_folder
 from mybert.pretraining.corpus_loading import Corpus
+from mybert.settings.parse import parse_settings
 from mybert.training.sealed_checkpoints import SEAL, find_damage, seal
 from tokenization import MyBertTokenizer
 

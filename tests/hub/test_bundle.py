@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertForPreTraining
 
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining
+from mybert.artifacts.manifest import fingerprint
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint
 from mybert.release.card import manifest_chain as chain_module
 from mybert.release.hub.bundle import make_bundle
 from mybert.release.hub.bundle_checks import content_problems, file_problems, loading_problems

@@ -20,8 +20,8 @@ from transformers import AutoTokenizer
 
 import modeling_mybert
 from modeling_mybert import AUTO_MAP
+from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.machine import hardware
-from mybert.common.manifest import fingerprint, write_json
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.run import finetune
 from mybert.finetuning.settings import FinetuneSettings

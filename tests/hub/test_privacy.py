@@ -81,7 +81,7 @@ def test_no_byte_of_an_upload_names_a_folder_a_file_the_user_or_the_computer(
     for name in ("settings.yaml", "train.log", "slurm-1.out", "wandb/run.json", "more/events.out.tfevents.1.host"):
         (checkpoint / name).parent.mkdir(exist_ok=True)
         (checkpoint / name).write_text(f"model: {encoder} by {MARK}", encoding="utf-8")
-    export(ExportSettings(model=str(checkpoint), to="onnx", output=str(onnx := private_folder / f"onnx-{MARK}")))
+    export(ExportSettings(model=str(checkpoint), output=str(onnx := private_folder / f"onnx-{MARK}")))
     (onnx / "onnx").rename(checkpoint / "onnx")
     assert len(named_in({path.name: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()})) > 8
 

@@ -8,13 +8,13 @@ import torch
 
 from modeling_mybert import MyBertConfig
 from mybert import cli
-from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
 from mybert.pretraining.planning import plan_command
 from mybert.pretraining.planning.measurement import StepTimes
 from mybert.pretraining.planning.plan_command import parallel_configs
 from mybert.pretraining.planning.settings import PlanSettings
+from mybert.settings.parse import parse_settings
 
 NEEDED = ["--tokens", "3.3B", "--peak-flops", "400T"]
 
@@ -90,13 +90,13 @@ def test_several_combinations_print_one_line_each_in_the_fastest_configuration_t
     ("message", "argv"),
     [
         (
-            r"argument --tokens: expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found '3,3B'",
+            r"--tokens: expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found '3,3B'",
             ["--tokens", "3,3B"],
         ),
-        ("argument --peak-flops: expected a number from 1 to 1e24", ["--peak-flops", "0"]),
-        ("argument --memory: expected a number from 1 to 1e24", ["--memory", "80GB"]),
-        ("argument --bandwidth: expected a number from 1 to 1e24", ["--bandwidth", "nan"]),
-        ("argument --tokens: expected a number from 1 to 1e24", ["--tokens", "1e999"]),
+        ("--peak-flops: expected a number from 1 to 1e24", ["--peak-flops", "0"]),
+        ("--memory: expected a number from 1 to 1e24", ["--memory", "80GB"]),
+        ("--bandwidth: expected a number from 1 to 1e24", ["--bandwidth", "nan"]),
+        ("--tokens: expected a number from 1 to 1e24", ["--tokens", "1e999"]),
         ("--size: expected tiny or mini or .*, found .*huge", ["--size", "huge"]),
         (r"--devices: expected 1 to 1,000,000,000, found \[1, 0\]", ["--devices", "1", "0"]),
         ("--max-length: expected 1 to 512, found 513", ["--max-length", "513"]),

@@ -7,9 +7,8 @@ import re
 import pytest
 
 import mybert
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest, write_manifest
+from mybert.artifacts.manifest import read_manifest, write_manifest
+from mybert.common.errors import UserError, short_list
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments, check_output
 from mybert.pretraining.settings import PretrainSettings
@@ -183,5 +182,5 @@ def test_the_vocabulary_grows_with_the_text_and_holds_its_characters():
 )
 def test_words_are_counted_as_between_spaces_whatever_their_marks(text, tmp_path):
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    found = workflow.measure_text([str(tmp_path / "text.txt")], True, text_column="text", errors="strict")
+    found = workflow.measure_text(PretrainSettings(output="out", text=[str(tmp_path / "text.txt")]), True)
     assert found.words == len(text.split())

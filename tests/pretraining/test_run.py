@@ -13,16 +13,16 @@ from trained_runs import have_same_weights, read_log, read_results, steps_saved,
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertTokenizer
 
 from modeling_mybert import attention_mybert
+from mybert.artifacts.manifest import MANIFEST, read_manifest, write_json
 from mybert.common import machine
-from mybert.common.command_line import parse_settings
 from mybert.common.errors import UserError
-from mybert.common.manifest import MANIFEST, read_manifest, write_json
 from mybert.common.quantities import with_unit
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report
 from mybert.pretraining.run import _drop_checkpoints, pretrain
 from mybert.pretraining.settings import PretrainSettings
+from mybert.settings.parse import parse_settings
 from mybert.training import arguments as arguments_of_training
 from mybert.training.nonfinite import DeferredRead, NonFiniteSteps
 

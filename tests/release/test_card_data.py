@@ -5,7 +5,7 @@ import json
 import datasets
 import pytest
 
-from mybert.common.manifest import read_manifest
+from mybert.artifacts.manifest import read_manifest
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
@@ -27,7 +27,9 @@ def corpus(tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(TEXTS))
     tokenizer = str(tmp_path / "tokenizer")
-    build_tokenizer(TokenizerSettings(["ann/stories:all:dev", str(text)], tokenizer, vocab_size=150, num_proc=1))
+    build_tokenizer(
+        TokenizerSettings(["ann/stories:all:dev", str(text)], output=tokenizer, vocab_size=150, num_proc=1)
+    )
     settings = CorpusSettings([str(text)], tokenizer=tokenizer, output=str(tmp_path / "corpus"), num_proc=1)
     return build_corpus(settings)
 

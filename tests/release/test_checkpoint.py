@@ -15,8 +15,8 @@ from transformers import BertConfig, BertForPreTraining
 import modeling_mybert
 from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert import cli
+from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.release.convert.companions import save_companions
 from tokenization import MyBertTokenizer

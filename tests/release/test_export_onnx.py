@@ -13,12 +13,11 @@ from json_files import change_json
 
 import modeling_mybert
 from mybert import cli
+from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError
-from mybert.common.manifest import read_manifest
 from mybert.inference.onnx_model import onnx_outputs
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
-from mybert.release.convert.export import export
-from mybert.release.convert.export_onnx import write_int8, write_onnx
+from mybert.release.convert.export import export, write_int8, write_onnx
 from mybert.release.settings import ExportSettings
 
 OUTPUTS = {
@@ -34,7 +33,7 @@ OUTPUTS = {
 
 
 def to_onnx(checkpoint, output, **more):
-    return export(ExportSettings(model=str(checkpoint), to="onnx", output=str(output), **more))
+    return export(ExportSettings(model=str(checkpoint), output=str(output), **more))
 
 
 # Each export takes seconds. Other tests export the other heads, whose graphs are parts of these, and compare answers.
@@ -92,7 +91,7 @@ def test_real_weights_in_float32_and_int8(minilm_folder, tmp_path, capsys):
 
 def test_differing_outputs_are_refused_and_nothing_is_written(saved_head, tmp_path, monkeypatch, capsys):
     source = saved_head("MyBertForMaskedLM", num_hidden_layers=1)
-    words = ["export", str(source), "--to", "onnx", "--output", str(tmp_path / "out"), "--int8"]
+    words = ["export", str(source), "--output", str(tmp_path / "out"), "--int8"]
     assert cli.main([*words, "--int8-tolerance", "1e-6"]) == 2
     assert "logits differs by" in capsys.readouterr().err.splitlines()[-1]
     monkeypatch.setattr("mybert.release.convert.export.write_onnx", lambda model, folder: {"logits": 2e-4})

@@ -79,7 +79,9 @@ def test_files_in_any_order_give_the_same_bytes(corpus, tmp_path):
     folders = []
     for number, inputs in enumerate([[corpus, other], [other, corpus]]):
         folders.append(tmp_path / str(number))
-        settings = TokenizerSettings(inputs, str(folders[-1]), vocab_size=170, text_column="body", num_proc=1 + number)
+        settings = TokenizerSettings(
+            inputs, output=str(folders[-1]), vocab_size=170, text_column="body", num_proc=1 + number
+        )
         build_tokenizer(settings)
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
@@ -117,7 +119,7 @@ def test_documents_without_words_are_refused(tmp_path):
     path = tmp_path / "blank.jsonl"
     path.write_text('{"text": "\\u200b \\u200b"}\n', encoding="utf-8")
     with pytest.raises(UserError, match="no words"):
-        build_tokenizer(TokenizerSettings([str(path)], str(tmp_path / "out")))
+        build_tokenizer(TokenizerSettings([str(path)], output=str(tmp_path / "out")))
 
 
 PAIRS = {  # two words that differ in a mark alone

@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 from transformers import TrainingArguments
 
+from mybert.artifacts.manifest import identity, read_manifest
+from mybert.artifacts.run_fingerprint import RunFingerprint
+from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, read_manifest
-from mybert.common.output_folders import exclusive_lock
-from mybert.common.run_fingerprint import RunFingerprint
 from mybert.training.options import DECISIVE, decisive_arguments
 from mybert.training.run_folder import RunFolder
 

@@ -12,8 +12,8 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
+from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.json_io import parse_json
-from mybert.common.manifest import fingerprint, write_json
 from mybert.corpus.examples.blocks import block_to_examples, example_schema
 from mybert.corpus.examples.text_encoding import plain_tokenizer
 from mybert.corpus.report import measure

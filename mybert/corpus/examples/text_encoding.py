@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from mybert.common.error_messages import cause
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause
 from mybert.common.hub import check_repository
 from tokenization import MyBertTokenizer
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mybert.artifacts.manifest import write_json
 from mybert.common.errors import UserError
-from mybert.common.manifest import write_json
 from mybert.common.progress import Bar
 from mybert.corpus.examples.segment_pairs import ONE_DOCUMENT
 from mybert.corpus.settings import CorpusSettings

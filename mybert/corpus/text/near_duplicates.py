@@ -14,10 +14,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from mybert.artifacts.engines import run_tasks
 from mybert.common.languages import marks
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
-from mybert.io.engines import run_tasks
 
 _WORDS_PER_SEQUENCE = 5
 _PERMUTATIONS = 128

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mybert.artifacts.engines import run_tasks
+from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.errors import UserError, needing
-from mybert.common.manifest import fingerprint, write_json
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import StoredDocuments, in_tasks, read_stored
 from mybert.corpus.text.near_duplicates import without_near_duplicates
-from mybert.io.engines import run_tasks
 
 _KEPT, _COUNTS = "kept.npy", "kept.json"
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.finetuning.data.memory_rows import MemoryRows
 
 

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short_list
 from mybert.common.quantities import counted
 from mybert.finetuning.data.label_columns import of_cell
 from mybert.finetuning.data.labels import READINGS, is_missing, label_name

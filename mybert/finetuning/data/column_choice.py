@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from modeling_mybert.entities_mybert import read_tags
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short_list
 
 WORDS = ("token", "tokens", "word", "words", "form")  # usual names of the columns
 TAGS = ("tag", "tags", "ner", "ner_tag", "ner_tags", "label", "labels", "entity", "upos", "xpos", "pos", "pos_tags")

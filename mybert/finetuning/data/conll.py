@@ -9,8 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from datasets import Dataset, Features, List, Value
 
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.finetuning.data.column_choice import (
     CONLL_2012,
     CONLL_U,

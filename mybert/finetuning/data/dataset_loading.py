@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet
 from datasets import ClassLabel, Dataset, Features, Json, concatenate_datasets
 
-from mybert.common.data_in_memory import DataInMemory
-from mybert.common.error_messages import cause, did_you_mean, short_list
-from mybert.common.errors import UserError
+from mybert.artifacts.manifest import DataInMemory
+from mybert.common.errors import UserError, cause, did_you_mean, short_list
 from mybert.common.json_io import unwritable
 from mybert.finetuning.tasks.base import Problem, Task
 from mybert.io.dataset_sources import is_saved, open_hub, open_saved

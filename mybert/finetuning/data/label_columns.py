@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from mybert.common.error_messages import short
+from mybert.common.errors import short
 from mybert.common.json_io import parse_json
 from mybert.finetuning.data.dataset_loading import make_column
 from mybert.finetuning.data.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number, with_point

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short, short_list
 
 PROBLEMS = {  # and their names in `config.problem_type`
     "single-label": "single_label_classification",

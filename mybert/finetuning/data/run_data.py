@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short_list
 from mybert.common.quantities import counted
 from mybert.finetuning.data.dataset_loading import Split, read_split, read_splits
 from mybert.finetuning.data.held_out import held_out_rows

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from datasets import Dataset, Features, List, Value
 
 from modeling_mybert.words_mybert import WordSplitter
-from mybert.common.error_messages import short
+from mybert.common.errors import short
 from mybert.finetuning.data.label_columns import of_cell
 from mybert.finetuning.data.memory_rows import MemoryRows
 

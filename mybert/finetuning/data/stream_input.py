@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.common.json_io import is_json, parse_json, unwritable
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.tasks.base import Task

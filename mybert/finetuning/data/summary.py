@@ -7,7 +7,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.error_messages import visible
+from mybert.common.errors import visible
 from mybert.common.tables import print_table
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.tasks.base import Task

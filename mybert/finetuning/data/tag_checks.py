@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from modeling_mybert.entities_mybert import TagSet, entity_spans, read_tags
-from mybert.common.error_messages import short
+from mybert.common.errors import short
 from mybert.common.quantities import counted
 from mybert.finetuning.data.labels import check_label, label_name
 from mybert.finetuning.tasks.base import Problem, text_problem

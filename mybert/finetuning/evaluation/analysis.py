@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short_list
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.evaluation.bootstrap_scores import interval_95
 from mybert.finetuning.evaluation.calibration import confidences, reliability

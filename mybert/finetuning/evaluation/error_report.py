@@ -11,10 +11,9 @@ from matplotlib.ticker import MaxNLocator
 from rich.console import Console
 from rich.table import Table
 
-from mybert.common.error_messages import visible
-from mybert.common.metric_titles import metric_title
+from mybert.common.errors import visible
 from mybert.common.quantities import counted
-from mybert.common.tables import format_cell
+from mybert.common.tables import format_cell, metric_title
 from mybert.finetuning.data.dataset_loading import Split
 from mybert.finetuning.evaluation.bootstrap_scores import LABEL_COLUMNS, LabelScores
 from mybert.finetuning.evaluation.evaluation_result import Evaluation

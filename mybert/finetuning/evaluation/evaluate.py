@@ -10,8 +10,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.error_messages import visible
-from mybert.common.manifest import (
+from mybert.artifacts.manifest import (
     ANALYSIS,
     PREDICTIONS,
     RESULTS,
@@ -21,11 +20,11 @@ from mybert.common.manifest import (
     write_json,
     write_manifest,
 )
-from mybert.common.metric_titles import metric_title
-from mybert.common.output_folders import staged_folder
+from mybert.artifacts.staging import staged_folder
+from mybert.common.errors import visible
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
-from mybert.common.tables import print_table
+from mybert.common.tables import metric_title, print_table
 from mybert.finetuning.data.dataset_loading import Split, read_split
 from mybert.finetuning.data.validation import usable_rows
 from mybert.finetuning.evaluation.analysis import analyse, check_slices, intervals
@@ -34,9 +33,9 @@ from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
 from mybert.finetuning.evaluation.evaluation_result import Evaluation
 from mybert.finetuning.evaluation.inference import logits_of, token_count
 from mybert.finetuning.evaluation.labelling_files import RowToLabel, write_rows_to_label
+from mybert.finetuning.evaluation.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
 from mybert.finetuning.evaluation.suspects import Suspect, find_suspects
 from mybert.finetuning.evaluation.training_rows import describe_training_rows, find_training_rows
-from mybert.finetuning.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
 from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.finetuning.tasks.base import CUT, LOWER_IS_BETTER, ROW, Task
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mybert.artifacts.manifest import json_line
 from mybert.common.errors import UserError
-from mybert.common.manifest import json_line
 from mybert.finetuning.evaluation.prediction_files import write_cells
 from mybert.finetuning.evaluation.tag_differences import joined
 from mybert.finetuning.tasks.base import Task

@@ -10,18 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
+from mybert.artifacts.manifest import PREDICTIONS, identity, json_line, write_manifest
+from mybert.artifacts.parts import Parts, RowsJob
 from mybert.common.errors import UserError
-from mybert.common.manifest import PREDICTIONS, identity, json_line, write_manifest
 from mybert.common.progress import Bar
 from mybert.finetuning.data.dataset_loading import read_split
 from mybert.finetuning.data.stream_input import has_lines, is_stream, read_lines
 from mybert.finetuning.data.validation import refuse_rows
 from mybert.finetuning.evaluation.prediction_files import write_table
 from mybert.finetuning.evaluation.predictor import Part, Predictor, part_of
-from mybert.finetuning.settings import PredictSettings
+from mybert.finetuning.evaluation.settings import PredictSettings
 from mybert.finetuning.tasks.base import Problem
 from mybert.io.files import STDIN
-from mybert.io.part_files import Parts, RowsJob
 
 _ROWS_AT_ONCE = 8192  # sorted by length together: many batches, and little memory
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from mybert.common.manifest import json_line
+from mybert.artifacts.manifest import json_line
 
 _INPUT = "input"
 _FORMULA = re.compile("[=+@\t\r\n\uff1d\uff0b\uff20\uff0d-]")  # how a cell begins that spreadsheets compute (OWASP)

@@ -10,22 +10,22 @@ import numpy as np
 import pandas as pd
 from datasets import Dataset
 
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.common.json_io import unwritable
 from mybert.common.progress import no_dataset_bars
 from mybert.common.quantities import counted
-from mybert.common.settings import ERRORS, settings_of
 from mybert.finetuning.data.memory_rows import MOST_ROWS, MemoryRows
 from mybert.finetuning.data.stream_input import EMPTY, Line, RowColumns
 from mybert.finetuning.data.validation import find_problems, refuse_rows
 from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.settings import PredictorSettings
+from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.finetuning.tasks.base import Problem, rows_cut
+from mybert.settings.calls import settings_of
+from mybert.settings.shared import ERRORS
 
 if TYPE_CHECKING:
-    from mybert.common.keywords import PredictorKeywords
+    from mybert.settings.keywords import PredictorKeywords
 
 Row = str | Mapping[str, Any] | tuple
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from mybert.common.manifest import read_manifest
+from mybert.artifacts.manifest import read_manifest
 from mybert.common.quantities import counted
 from mybert.finetuning.data.validation import row_digests
 from mybert.finetuning.tasks.base import Task

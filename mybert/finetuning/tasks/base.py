@@ -15,11 +15,10 @@ from datasets.fingerprint import generate_random_fingerprint
 from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
-from mybert.common.error_messages import nearest_name, short, short_list
-from mybert.common.errors import UserError
-from mybert.common.metric_titles import metric_title
+from mybert.common.errors import UserError, nearest_name, short, short_list
 from mybert.common.quantities import counted
-from mybert.common.unread_text import without_unread_end
+from mybert.common.tables import metric_title
+from mybert.common.text_windows import without_unread_end
 from mybert.finetuning.data.annotation_exports import read_argilla
 from mybert.finetuning.data.memory_rows import MemoryRows
 from mybert.finetuning.evaluation.bootstrap_scores import every_row

@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.metrics import confusion_matrix
 
 from modeling_mybert import MyBertConfig
-from mybert.common.error_messages import short_list
+from mybert.common.errors import short_list
 from mybert.common.quantities import counted
 from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, known_name
 from mybert.finetuning.evaluation import bootstrap_scores

@@ -14,8 +14,7 @@ from scipy.special import softmax
 from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForMultipleChoice
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short, short_list
 from mybert.common.quantities import counted
 from mybert.finetuning.data.choices import (
     LabelledChoices,

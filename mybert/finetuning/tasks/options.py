@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError
-from mybert.common.settings import ROWS, TEXTS, as_list, check, check_choices, setting
 from mybert.common.text_windows import window_count
 from mybert.finetuning.data.labels import PROBLEMS, READINGS, label_name
+from mybert.settings import declare
+from mybert.settings.declare import ROWS, TEXTS, Options
 
 _ROLES = {"word": "tokens", "token": "tokens", "words": "tokens", "tag": "tags"}
 ANSWER_LENGTH, ANSWER_WINDOW = 30, 384
@@ -17,7 +18,7 @@ ANSWER_LENGTH, ANSWER_WINDOW = 30, 384
 
 
 @dataclass(kw_only=True)
-class TaskOptions:
+class TaskOptions(Options):
     """Options of every task. A fine-tuned checkpoint stores them.
 
     None means the checkpoint's value, else the task's default.
@@ -25,12 +26,13 @@ class TaskOptions:
 
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128}
 
-    columns: list[str] = setting(
+    columns: list[str] = declare.data(
         default_factory=list,
         help="Columns without a usual name, as ROLE=COLUMN, such as text=body label=gold; label=a,b,c reads one-hot "
         "columns. Files without names have numbers: word=2 tag=3.",
+        pairs=True,
     )
-    max_length: int | None = setting(
+    max_length: int | None = declare.data(
         None,
         "Tokens per sequence, special tokens included (default: 128, or 384 for question-answering; where longer rows "
         "are truncated, as many as 99 of 100 training rows have; at most the length that the checkpoint was trained "
@@ -39,8 +41,7 @@ class TaskOptions:
     )
 
     def __post_init__(self):
-        check_choices(self)
-        self.columns = self.columns.split() if isinstance(self.columns, str) else list(self.columns)
+        super().__post_init__()
         self.given_columns()
 
     def given_columns(self) -> dict[str, str]:
@@ -62,10 +63,8 @@ class TaskOptions:
 class WindowOptions(TaskOptions):
     """Options of tasks that split long inputs into windows."""
 
-    stride: int | None = setting(
-        None,
-        "Overlap of consecutive windows of a long input, in tokens (default: a third of --max-length).",
-        least=0,
+    stride: int | None = declare.data(
+        None, "Overlap of consecutive windows of a long input, in tokens (default: a third of --max-length).", least=0
     )
 
     def stride_below(self, room: int) -> int:
@@ -87,39 +86,39 @@ class TextOptions(WindowOptions):
 
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "long_texts": "truncate"}
 
-    problem: str | None = setting(
+    problem: str | None = declare.task(
         None,
         "text-classification: kind of labels (default: lists are multi-label; numbers, at least half of them with a "
         "decimal fraction, are regression; others are single-label).",
         choices=PROBLEMS,
     )
-    label_separator: str | None = setting(
+    label_separator: str | None = declare.task(
         None, "text-classification: separator between several labels in one cell, such as ';' (default: none)."
     )
-    label_names: list[str] = setting(
+    label_names: list[str] = declare.task(
         default_factory=list,
         help="text-classification: new names of classes, as CLASS=NAME, such as 0=negative 1=positive; classes with "
         "one name are merged.",
+        pairs=True,
     )
-    long_texts: str | None = setting(
+    long_texts: str | None = declare.data(
         None,
         "text-classification: truncate texts of more than --max-length tokens, or split them into windows and average "
         "the logits (default: truncate).",
         choices=("truncate", "window"),
     )
 
-    threshold: list[str] = setting(
+    threshold: list[str] = declare.task(
         default_factory=list,
         help="text-classification: probability above which a label is predicted, as LABEL=NUMBER, such as spam=0.9, "
         "or one NUMBER for all labels (default: for several labels as tuned on the validation rows; for one label "
         "none: the most probable label is predicted).",
+        pairs=True,
     )
 
     def __post_init__(self):
         super().__post_init__()
-        self.threshold = self.threshold.split() if isinstance(self.threshold, str) else list(self.threshold)
         self.given_thresholds()
-        self.label_names = self.label_names.split() if isinstance(self.label_names, str) else list(self.label_names)
 
     def given_thresholds(self) -> dict[str, float]:
         """Threshold by label, from `--threshold`; that of all labels under the name ""."""
@@ -151,10 +150,10 @@ class TokenOptions(WindowOptions):
 
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False, "plain_tags": False}
 
-    label_all_tokens: bool | None = setting(
+    label_all_tokens: bool | None = declare.task(
         None, "token-classification: label all tokens of a word instead of only the first (default: false)."
     )
-    plain_tags: bool | None = setting(
+    plain_tags: bool | None = declare.task(
         None,
         "token-classification: score tags one by one also if they look like tags of entities, such as B-PER (default: "
         "false).",
@@ -175,8 +174,8 @@ class AnswerOptions(WindowOptions):
         "max_answer_length": ANSWER_LENGTH,
     }
 
-    n_best: int | None = setting(None, "question-answering: number of candidate spans (default: 20).", least=1)
-    max_answer_length: int | None = setting(
+    n_best: int | None = declare.task(None, "question-answering: number of candidate spans (default: 20).", least=1)
+    max_answer_length: int | None = declare.task(
         None, f"question-answering: maximum number of tokens in an answer (default: {ANSWER_LENGTH}).", least=1
     )
 
@@ -185,7 +184,7 @@ class AnswerOptions(WindowOptions):
 class ChoiceOptions(TaskOptions):
     """Options of multiple-choice."""
 
-    choice_labels: str | None = setting(
+    choice_labels: str | None = declare.task(
         None,
         "multiple-choice: what labels are: letters, numbers from 0 or from 1, or texts of the choices (default: "
         "decided by all labels).",
@@ -194,50 +193,45 @@ class ChoiceOptions(TaskOptions):
 
 
 @dataclass(kw_only=True)
-class SearchOptions:
+class SearchOptions(Options):
     """Options of retrieval and reranking."""
 
-    documents: list[str] = setting(
+    documents: list[str] = declare.data(
         default_factory=list,
         help="retrieval, reranking: documents in which queries and passages are found for training, with or without "
         "--train: files as `mybert embed` reads them. Columns are `text` and `title`, or --columns text=… title=….",
         reads=TEXTS,
     )
-    mined_pairs: int | None = setting(
+    mined_pairs: int | None = declare.data(
         None,
         "retrieval, reranking: maximum number of pairs found in --documents (default: 10000, or 0 with --judgements).",
         least=0,
     )
-    queries: str | None = setting(
+    queries: str | None = declare.data(
         None, "retrieval, reranking: queries with an id and a text, for --judgements.", reads=TEXTS
     )
-    judgements: str | None = setting(
+    judgements: str | None = declare.data(
         None,
         "retrieval, reranking: grades of --documents for --queries to train on (qrels), as in BEIR or TREC.",
         reads=ROWS,
     )
-    hard_negatives: int | None = setting(
+    hard_negatives: int | None = declare.data(
         None,
         "retrieval, reranking: passages per pair that BM25 and the model rank high and that do not answer the query "
         "(default: 1, or 4 for reranking).",
         least=0,
     )
-    dimensions: list[int] = setting(
+    dimensions: list[int] = declare.task(
         default_factory=list,
         help="retrieval: smaller sizes to which vectors may be cut, such as 256 128 64 (Matryoshka; default: none).",
+        within="[1, inf)",
     )
-    start_share: float | None = setting(
+    start_share: float | None = declare.training(
         None,
         "retrieval: share of the weights of --model in the weighted mean with the trained ones, in [0, 1) (default: "
         "0.7 with --documents alone, else 0).",
+        within="[0, 1)",
     )
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.documents, self.dimensions = as_list(self.documents), list(self.dimensions)
-        if any(type(size) is not int or size < 1 for size in self.dimensions):
-            check(self, "dimensions", False, "whole numbers of at least 1")
-        check(self, "start_share", self.start_share is None or 0 <= self.start_share < 1, "0 or more and below 1")
 
 
 OPTIONS = (TextOptions, TokenOptions, AnswerOptions, ChoiceOptions)

@@ -20,7 +20,7 @@ from modeling_mybert.answer_decoding_mybert import (
     decode_answers,
     encode_windows,
 )
-from mybert.common.error_messages import short
+from mybert.common.errors import short
 from mybert.common.quantities import counted
 from mybert.common.text_windows import window_count
 from mybert.finetuning.data.squad_json import read_nested

@@ -4,8 +4,7 @@ import pkgutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mybert.common.error_messages import short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short_list
 
 if TYPE_CHECKING:
     from mybert.finetuning.tasks.base import Task

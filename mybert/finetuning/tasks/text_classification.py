@@ -11,8 +11,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForSequenceClassification
-from mybert.common.error_messages import short, short_list
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short, short_list
 from mybert.finetuning.data.annotation_exports import read_label_studio
 from mybert.finetuning.data.label_columns import (
     NOT_A_LIST,

@@ -18,9 +18,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 from modeling_mybert import MyBertForTokenClassification
 from modeling_mybert.entities_mybert import TagSet, entity_spans, read_tags
 from modeling_mybert.words_mybert import AddedTokens, WordSplitter
-from mybert.common.error_messages import short
-from mybert.common.errors import UserError
-from mybert.common.invocation import warn_once
+from mybert.common.errors import UserError, short, warn_once
 from mybert.common.quantities import counted
 from mybert.finetuning.data.conll import WORDS, Columns, names_columns, quoted_fields, read_columns
 from mybert.finetuning.data.label_columns import expand_label, looks_like_list, with_column

@@ -3,8 +3,7 @@
 from accelerate import PartialState
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.error_messages import cause
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.pretraining.schedule import parse_lengths
 from mybert.pretraining.settings import PretrainSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from mybert.common.manifest import MANIFEST, RESULTS
+from mybert.artifacts.manifest import MANIFEST, RESULTS
 from mybert.inference.checkpoint import head_of
 from mybert.io.python_docs import is_python_docs
 from mybert.release.card.manifest_chain import PROVENANCE

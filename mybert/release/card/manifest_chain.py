@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from mybert.common.manifest import MANIFEST, fingerprint, read_manifest
+from mybert.artifacts.manifest import MANIFEST, fingerprint, read_manifest
 
 PROVENANCE = "provenance.json"
 _FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "model", "checkpoint", "init_from", "teacher")

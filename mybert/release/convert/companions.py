@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from modeling_mybert import MyBertPreTrainedModel
+from mybert.artifacts.manifest import identity, write_manifest
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, write_manifest
-from mybert.common.sentence_modules import MODULES, module_entries, modules_folder
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import Checkpoint, explain_unreadable
 from mybert.inference.cpu.int8 import count_int8
+from mybert.inference.sentence_modules import MODULES, module_entries, modules_folder
 
 
 def refuse_int8(checkpoint: Checkpoint) -> None:

@@ -1,13 +1,32 @@
-"""`mybert export`: convert a checkpoint to ONNX, and compare the outputs."""
+"""`mybert export`: convert a checkpoint to ONNX in float32 and int8, and compare the outputs in ONNX Runtime."""
 
+import contextlib
+import importlib.util
+import logging
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
-from mybert.common.output_folders import staged_folder
+import torch
+from transformers import BertConfig
+
+from modeling_mybert import MyBertPreTrainedModel
+from mybert.artifacts.staging import staged_folder
+from mybert.common.errors import UserError
 from mybert.inference.checkpoint import open_checkpoint
+from mybert.inference.onnx_model import INT8_FILE, ONNX_FILE, onnx_outputs
 from mybert.release.convert.companions import finish, print_conversion, refuse_int8
-from mybert.release.convert.compare_models import refuse_above
-from mybert.release.convert.export_onnx import check_onnx_packages, write_int8, write_onnx
+from mybert.release.convert.compare_models import (
+    largest_differences,
+    outputs_of,
+    ragged_batches,
+    refuse_above,
+    relative_errors,
+)
 from mybert.release.settings import ExportSettings
+
+_STACK = "pkg.torch.onnx.stack_trace"  # of each node, with the folders of this machine
+_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
 def export(settings: ExportSettings) -> Path:
@@ -34,6 +53,77 @@ def export(settings: ExportSettings) -> Path:
         finish(checkpoint, folder, "export", settings, settings.model, measured)
     names = {"differences": "largest difference", "int8_errors": "relative error of int8"}
     rows = [(f"{names[key]}, {name}", x) for key, found in measured.items() for name, x in found.items()]
-    title = f"{settings.model} ({type(checkpoint.model).__name__}) to {settings.to}"
+    title = f"{settings.model} ({type(checkpoint.model).__name__}) to ONNX"
     print_conversion(title, checkpoint, rows)
     return output
+
+
+def check_onnx_packages() -> None:
+    """Raises if an optional package is not installed."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"the export to ONNX needs {' and '.join(missing)}; run: pip install 'mybert[onnx]'")
+
+
+def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
+    """Writes `onnx/model.onnx` and config.json with the labels and task settings.
+
+    The graph accepts any batch size and length. Its inputs are `input_ids`, `attention_mask` and `token_type_ids`;
+    its outputs have the names of the model's outputs. Values at padding are undefined.
+
+    Returns the largest difference of each output, computed in ONNX Runtime on padded batches.
+    """
+    model = model.float().eval()
+    example = next(batch for batch in ragged_batches(model) if min(batch["input_ids"].shape) > 1)
+    axes = ("batch", "sequence") if example["input_ids"].dim() == 2 else ("batch", "choice", "sequence")
+    with _quiet():
+        program = torch.onnx.export(
+            model,
+            kwargs=example,
+            dynamo=True,
+            dynamic_shapes={name: dict(enumerate(axes)) for name in example},
+            output_names=list(outputs_of(model, example)),
+            verbose=False,
+        )
+    for graph in (program.model.graph, *program.model.functions.values()):
+        for node in graph.all_nodes():
+            node.metadata_props.pop(_STACK, None)
+    (folder / ONNX_FILE).parent.mkdir(exist_ok=True)
+    program.save(folder / ONNX_FILE)
+    _config_without_code(model).save_pretrained(folder)
+    return largest_differences(lambda x: outputs_of(model, x), onnx_outputs(folder / ONNX_FILE), ragged_batches(model))
+
+
+def _config_without_code(model: MyBertPreTrainedModel) -> BertConfig:
+    """The configuration with labels and task settings, as transformers' own class, which saves no code beside it."""
+    values = {**model.config.to_dict(), "architectures": [type(model).__name__.removeprefix("My")]}
+    return BertConfig(**{key: x for key, x in values.items() if key not in ("auto_map", "custom_pipelines")})
+
+
+def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
+    """Quantises the `onnx/model.onnx` of `folder` dynamically to `onnx/model_quantized.onnx`; returns relative errors.
+
+    Weights have one scale per output channel and use 7 of the 8 bits: processors without VNNI add products in 16
+    bits, which would overflow. Activations have one scale per batch.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graph = onnx.load(folder / ONNX_FILE)
+    del graph.graph.value_info[:]  # shapes of weights that quantisation transposes
+    with _quiet():
+        quantize_dynamic(graph, folder / INT8_FILE, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
+    return relative_errors(lambda x: outputs_of(model, x), onnx_outputs(folder / INT8_FILE), ragged_batches(model))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Mutes warnings of the exporter and the quantiser, which the user cannot act on."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from mybert.artifacts.manifest import identity, write_manifest
+from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError
-from mybert.common.manifest import identity, write_manifest
-from mybert.common.output_folders import staged_folder
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint
 from mybert.release.convert.companions import refuse_int8, save_companions

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from modeling_mybert import MyBertModel
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout
+from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError
-from mybert.common.output_folders import staged_folder
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.inference.batches import batches, packed_inputs, token_limit

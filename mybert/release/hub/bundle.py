@@ -13,10 +13,10 @@ from packaging.requirements import Requirement
 from transformers.dynamic_module_utils import get_relative_import_files
 
 import modeling_mybert
+from mybert.artifacts.manifest import MANIFEST, RESULTS, fingerprint, write_json
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
-from mybert.common.manifest import MANIFEST, RESULTS, fingerprint, write_json
-from mybert.common.sentence_modules import MODULES
+from mybert.inference.sentence_modules import MODULES
 from mybert.release.card.manifest_chain import PROVENANCE, manifest_chain
 from mybert.release.hub.bundle_checks import (
     checkpoint_problems,

@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from mybert.artifacts.manifest import MANIFEST
 from mybert.common.errors import UserError
 from mybert.common.json_io import irregular, parse_json, read_json
-from mybert.common.manifest import MANIFEST
 from mybert.inference.checkpoint import head_of, open_checkpoint
 from mybert.release.heads import PIPELINES
 from mybert.release.hub.secret_scan import as_text, find_paths, find_secrets

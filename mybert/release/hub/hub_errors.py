@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from huggingface_hub import get_token
 from huggingface_hub.errors import HfHubHTTPError
 
-from mybert.common.disk_space import report_full_disk
+from mybert.artifacts.staging import report_full_disk
 from mybert.common.errors import UserError
 from mybert.release.card.markdown_escaping import one_line
 

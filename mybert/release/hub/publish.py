@@ -11,8 +11,8 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token, snapshot_download
 from huggingface_hub.utils import filter_repo_objects
 
+from mybert.artifacts.manifest import fingerprint
 from mybert.common.errors import UserError
-from mybert.common.manifest import fingerprint
 from mybert.inference.checkpoint import head_of
 from mybert.release.heads import is_mybert
 from mybert.release.hub.bundle import Bundle

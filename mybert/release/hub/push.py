@@ -5,7 +5,7 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard
 
-from mybert.common.disk_space import report_full_disk
+from mybert.artifacts.staging import report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.hub import check_reachable
 from mybert.common.quantities import counted, with_unit

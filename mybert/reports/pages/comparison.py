@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mybert.common.manifest import CHANGES
+from mybert.artifacts.manifest import CHANGES
 from mybert.common.quantities import counted, duration
 from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Page, Predictions, Section, Share, Table, Tile

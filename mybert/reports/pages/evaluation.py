@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import visible
+from mybert.common.errors import visible
 from mybert.common.quantities import counted
 from mybert.reports.charts import Line, line_chart, short_percent
 from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric

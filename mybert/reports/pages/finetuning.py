@@ -1,6 +1,6 @@
 """The report of a fine-tuning: training, then validation and test rows."""
 
-from mybert.common.error_messages import visible
+from mybert.common.errors import visible
 from mybert.reports.charts import cell
 from mybert.reports.components import Page, Section, Table
 from mybert.reports.metric_names import metric_of

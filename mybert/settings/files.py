@@ -10,10 +10,9 @@ from typing import Any
 
 import yaml
 
-from mybert.common.error_messages import cause, did_you_mean, short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause, did_you_mean, short
 from mybert.common.json_io import parse_json
-from mybert.common.options import Option, unknown_name
+from mybert.settings.options import Option, unknown_name
 
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 

@@ -10,9 +10,8 @@ import platform
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from mybert.common.data_in_memory import DataInMemory
 from mybert.common.json_io import read_json_object
 from mybert.common.machine import hardware
 
@@ -102,6 +101,12 @@ def fingerprint(path: str | Path) -> str:
     return digest.hexdigest()
 
 
+def files_of(name: str) -> list[Path]:
+    """The file `name`, or the files of the folder, sorted."""
+    path = Path(name)
+    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+
+
 def identity(name: str) -> dict[str, str]:
     """The manifest entry of an input: path and fingerprint, or the name alone for Hub repositories and pipes."""
     if isinstance(name, DataInMemory):
@@ -120,3 +125,21 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
+
+
+class DataInMemory(str):
+    """The name of rows in memory, for messages and manifests, such as `data in memory (train)`.
+
+    Attributes:
+        table: the rows, a `datasets.Dataset`.
+    """
+
+    table: Any
+
+    def __new__(cls, argument: str, table: Any) -> Self:
+        made = super().__new__(cls, "data in memory" + f" ({argument})" * (argument != "data"))
+        made.table = table
+        return made
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self

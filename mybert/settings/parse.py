@@ -4,25 +4,24 @@ import argparse
 import dataclasses
 import functools
 import itertools
-import os
-import pkgutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from mybert.common.data_in_memory import DataInMemory
-from mybert.common.error_messages import short, short_list
 from mybert.common.errors import UserError
-from mybert.common.help_text import GROUPS, group_of, help_of
-from mybert.common.options import Option, complete, options_of, options_without_import, unknown_name
-from mybert.common.output_folders import refuse_existing, refuse_existing_file
-from mybert.common.python_values import python_value
-from mybert.common.settings import FILE, FOLDER, FOLDERS
-from mybert.common.settings_file import read_settings_file, write_settings_file
-
-Check = Callable[[Sequence[Any]], object]
+from mybert.settings.calls import Check, instances
+from mybert.settings.declare import GROUPS, choice_of
+from mybert.settings.files import read_settings_file, write_settings_file
+from mybert.settings.options import (
+    INHERITED_OPTIONS,
+    OTHER_OPTIONS,
+    REQUIRED,
+    Option,
+    options_of,
+    options_without_import,
+    unknown_name,
+)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -34,6 +33,8 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str):
+        if ": expected " in message and ", found " in message:  # it needs no help
+            raise UserError(message.removeprefix("argument "))
         raise UserError(f"{message} (see `{self.prog} --help`)")
 
 
@@ -83,123 +84,16 @@ def parse_settings(
     for name, value in given.items():  # one word where both a text and a list are allowed is a text
         is_text = {str, list} <= options[name].kinds and isinstance(value, list) and len(value) == 1
         values[name] = value[0] if is_text else value
-    read = _instances(settings, values, check)
-    for stage in () if file is None else read:
-        if getattr(stage, "overwrite", False) and Path(file).resolve().is_relative_to(Path(stage.output).resolve()):
-            raise UserError(f"--config {file} lies in the output {stage.output}, which --overwrite replaces; move it")
-    if target is not None:  # with a time budget, the run chooses what is not given
-        chosen_later = any(getattr(stage, "time_budget", None) for stage in read)
-        write_settings_file(target, values, options, with_defaults=not chosen_later)
+    read = instances(settings, values, check)
+    declared = [(stage, field) for stage in read for field in dataclasses.fields(stage)]
+    for stage, field in () if file is None else declared:
+        output = getattr(stage, field.name) if field.metadata.get("writes") else None
+        if output and stage.overwrite and Path(file).resolve().is_relative_to(Path(output).resolve()):
+            raise UserError(f"--config {file} lies in the output {output}, which --overwrite replaces; move it")
+    if target is not None:
+        decided = any(field.metadata.get("decides") and getattr(stage, field.name) for stage, field in declared)
+        write_settings_file(target, values, options, with_defaults=not decided)
     return read
-
-
-def make_settings(
-    settings: Sequence[type],
-    positional: Sequence[Any],
-    keywords: Mapping[str, Any],
-    check: Check = lambda made: None,
-) -> tuple:
-    """Creates settings from the arguments of a Python call: positional options in order, others by keyword.
-
-    The keyword `config` names a settings file; other arguments override it. `check` is as for `parse_settings`.
-
-    Raises:
-        UserError: an argument is unknown, missing, or of a wrong type, or the settings refuse its value.
-    """
-    options = options_without_import(settings)
-    names = [name for name, option in options.items() if option.positional]
-    keywords = dict(keywords)
-    file = keywords.pop("config", None) if "config" not in options else None
-    if not isinstance(file, str | os.PathLike | None):
-        raise UserError(f"config: expected a file name, found {short(file)}")
-    values = {} if file is None else read_settings_file(os.fspath(file), options)
-    for name, value in [*zip(names, positional, strict=False), *keywords.items()]:
-        if name not in options:
-            raise UserError(unknown_name("argument", name, list(options)))
-        values[name] = python_value(value, options[name])
-    if missing := [name for name, option in options.items() if option.required and name not in values]:
-        raise UserError(f"missing arguments: {', '.join(missing)}")
-    return _instances(settings, values, check)
-
-
-def _instances(settings: Iterable[type], values: Mapping[str, Any], check: Check) -> tuple:
-    """Creates each settings class from its values; the attribute `given` has the names of the given options."""
-    made: list[Any] = []
-    for kind in sorted(settings, key=lambda kind: hasattr(kind, "complete")):
-        if hasattr(kind, "complete"):
-            options = options_without_import([kind])
-            own = values.keys() - options_of(other for other in settings if other is not kind).keys()  # --label-names
-            given = {name: values[name] if name in own else option.default for name, option in options.items()}
-            kind.check_values(SimpleNamespace(**given))
-            check(made)
-        kind = complete(kind)
-        try:
-            names = [field.name for field in dataclasses.fields(kind) if field.init and field.name in values]
-            part = {name: values[name] for name in names}
-            instance = kind(**part)
-        except UserError:
-            raise
-        except (ValueError, ImportError) as error:  # TrainingArguments rejects a value
-            raise UserError(str(error)) from error
-        instance.given = frozenset(part)  # what the user chose, also where it equals the default
-        made.append(instance)
-    if not any(hasattr(kind, "complete") for kind in settings):
-        check(made)
-    return tuple(made)
-
-
-def check_places(stages: Sequence[Any]) -> None:
-    """Raises a UserError if an input cannot be read, or an output exists or cannot be created.
-
-    Checked before large libraries are imported; names that only the Hub can have, after all others.
-
-    Args:
-        stages: instances of settings classes. Their `command` is the name of the stage that writes a folder;
-            `changes` tells that the output exists and is changed.
-    """
-    reads = [
-        (name, field.metadata["reads"])
-        for stage in stages
-        for field in dataclasses.fields(stage)
-        if field.metadata.get("reads")
-        for name in _names(getattr(stage, field.name))
-    ]
-    for name, function in sorted(reads, key=lambda read: _rank(read[0])):
-        pkgutil.resolve_name(function)(name)
-    inputs = [name for name, _ in reads]
-    for stage in stages:
-        if not any(getattr(stage, name, False) for name in ("dry_run", "resume", "changes")):
-            for field in dataclasses.fields(stage):
-                _check_output(stage, field, inputs)
-
-
-def places(stages: Iterable[Any]) -> str:
-    """What a command reads and writes, in one line, such as `classifier, reviews.csv → predictions.jsonl`."""
-    fields = [(field.metadata, getattr(stage, field.name)) for stage in stages for field in dataclasses.fields(stage)]
-    inputs = [name for metadata, value in fields if metadata.get("reads") for name in _names(value)]
-    outputs = [value for metadata, value in fields if metadata.get("writes")]
-    return " → ".join(filter(None, [short_list(inputs), *(name for name in outputs if name not in (None, "-"))]))
-
-
-def _rank(name: str) -> int:
-    """Rank of a check: 2 for a name that the Hub is asked for."""
-    return (
-        0 if os.path.exists(name) else 1 if name.startswith((".", "/", "~")) or Path(name).suffix[1:].isalpha() else 2
-    )
-
-
-def _names(value: Any) -> list[str]:
-    """The names of inputs that a setting holds; rows in memory have none."""
-    values = value if isinstance(value, list | tuple) else [value]
-    return [str(name) for name in values if isinstance(name, str) and not isinstance(name, DataInMemory)]
-
-
-def _check_output(stage: Any, field: dataclasses.Field, inputs: list[str]) -> None:
-    kind, path = field.metadata.get("writes"), getattr(stage, field.name)
-    if kind == FILE and path not in (None, "-"):
-        refuse_existing_file(path, inputs, overwrite=stage.overwrite)
-    elif kind == FOLDER or (kind == FOLDERS and not stage.overwrite):
-        refuse_existing(path, overwrite=stage.overwrite, stage=getattr(stage, "command", None), inputs=inputs)
 
 
 def build_parser(
@@ -218,7 +112,8 @@ def build_parser(
         argv: the words to be parsed. A positional option becomes a flag if its flag is among them.
         known: names of options that have a value already and are not required.
     """
-    required = [option for option in options.values() if option.required]
+    ordered = sorted(options.values(), key=_place)
+    required = [option for option in ordered if option.required]
     usage = [o.metavar + " ..." * (list in o.kinds) if o.positional else f"{o.flag} {o.metavar}" for o in required]
     parser = _Parser(
         prog=prog,
@@ -230,18 +125,20 @@ def build_parser(
         argument_default=argparse.SUPPRESS,
         formatter_class=functools.partial(_Help, max_help_position=32),
     )
-    groups = {title: parser.add_argument_group(title) for title in GROUPS}
+    titles = (REQUIRED, *GROUPS, OTHER_OPTIONS, INHERITED_OPTIONS)
+    groups = {title: parser.add_argument_group(title) for title in titles}
     flags = {word.partition("=")[0] for word in argv}
-    for name, option in sorted(options.items(), key=lambda item: not item[1].positional):
-        help = argparse.SUPPRESS if option.inherited and "--help-all" not in flags else help_of(option.field)
-        group = groups[group_of(name, option.required, option.inherited)]
+    for option in ordered:
+        name = option.field.name
+        help = argparse.SUPPRESS if option.inherited and "--help-all" not in flags else option.help
+        group = groups[option.group]
         is_needed = option.required and name not in known
         if option.kinds == {bool}:
             group.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=help)
             if negation := option.field.metadata.get("negation"):
                 group.add_argument(f"--{negation}", action="store_false", dest=name, help=argparse.SUPPRESS)
             continue
-        shared = {"type": option.convert, "choices": option.choices or None, "help": help}
+        shared = {"type": _converter(option), "choices": option.choices or None, "help": help}
         shared |= {} if option.choices else {"metavar": option.metavar}
         if option.positional and option.flag not in flags:
             nargs = ("+" if is_needed else "*") if list in option.kinds else (None if is_needed else "?")
@@ -249,7 +146,7 @@ def build_parser(
         else:
             nargs = "+" if list in option.kinds else None
             group.add_argument(option.flag, nargs=nargs, required=is_needed, **shared)
-    other = groups["other options"]
+    other = groups[OTHER_OPTIONS]
     help = "Read settings from a YAML or JSON file; flags override it."
     other.add_argument("--config", type=str, metavar="FILE", help=help)
     help = "Write the settings of this command to a YAML or JSON file for --config."
@@ -259,6 +156,23 @@ def build_parser(
     help = "Also show all fields of transformers.TrainingArguments, and exit." if has_inherited else argparse.SUPPRESS
     other.add_argument("--help-all", action="help", help=help)
     return parser
+
+
+def _place(option: Option) -> int:
+    """The place of an option in the help: positional ones first, the required output after all others."""
+    return 0 if option.positional else 2 if option.required and option.field.metadata.get("writes") else 1
+
+
+def _converter(option: Option) -> Callable[[str], Any]:
+    """The function that converts a word of the command line."""
+
+    def chosen(word: str) -> str:
+        if word not in option.choices:
+            expected, hint = choice_of(word, option.choices)
+            raise argparse.ArgumentTypeError(f"expected {expected}, found {word!r}{hint}")
+        return word
+
+    return chosen if option.choices else option.convert
 
 
 def _names_in(argv: Sequence[str]) -> set[str]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mybert.artifacts.manifest import versions
 from mybert.common.errors import UserError
-from mybert.common.manifest import versions
 
 _FREE = {"output", "resume", "overwrite", "dry_run", "engine", "num_proc", "attn_implementation"}
 

@@ -16,10 +16,9 @@ from huggingface_hub.errors import EntryNotFoundError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mybert.common.error_messages import cause, short
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, cause, short
 from mybert.common.json_io import parse_json, read_json_object
-from mybert.common.settings import POOLING_MODES
+from mybert.settings.shared import POOLING_MODES
 
 MODULES = "modules.json"
 _OLD_KEYS = {

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mybert.artifacts.manifest import write_json
+from mybert.artifacts.resume import describe_rows_job, finished_run, working
+from mybert.artifacts.staging import staged_file
 from mybert.common.json_io import read_json_object
-from mybert.common.manifest import write_json
-from mybert.common.output_folders import staged_file
 from mybert.common.progress import Bar
-from mybert.io.work_folder import describe_rows_job, finished_run, working
 
 Progress = Callable[[int], object]
 Compute = Callable[[int, Path, Progress], dict[str, int]]
@@ -52,7 +52,7 @@ class Parts:
 
     def compute_on_ray(self, make: Callable[[], Compute], count: int, name: str) -> None:
         """Computes the unfinished parts of `count` on a Ray cluster; each actor calls `make` once."""
-        from mybert.io.engines import map_on_actors  # which few runs need
+        from mybert.artifacts.engines import map_on_actors  # which few runs need
 
         if missing := [number for number in range(count) if not self.is_finished(number)]:
             done = map_on_actors(functools.partial(self._computing, make), missing)

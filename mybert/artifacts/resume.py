@@ -11,12 +11,11 @@ from typing import Any
 
 import filelock
 
+from mybert.artifacts.manifest import MANIFEST, files_of, identity, write_json
+from mybert.artifacts.run_fingerprint import RunFingerprint
+from mybert.artifacts.staging import acquire, manifest_beside, staged_folder
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json, read_json_object
-from mybert.common.manifest import MANIFEST, identity, write_json
-from mybert.common.output_folders import acquire, manifest_beside, staged_folder
-from mybert.common.run_fingerprint import RunFingerprint
-from mybert.io.sources import files_of
 
 logger = logging.getLogger(__name__)
 

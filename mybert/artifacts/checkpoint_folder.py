@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mybert.common.error_messages import did_you_mean, short
-from mybert.common.errors import UserError
+from mybert.artifacts.manifest import read_manifest
+from mybert.common.errors import UserError, did_you_mean, short
 from mybert.common.json_io import irregular, parse_json, read_json, read_json_object
-from mybert.common.manifest import read_manifest
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _READ = (".json", ".txt", ".py", ".safetensors", ".bin", ".onnx")

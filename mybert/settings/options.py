@@ -1,4 +1,4 @@
-"""Fields of settings dataclasses as options: types, choices, old names."""
+"""Fields of settings dataclasses as options: types, choices, help."""
 
 import argparse
 import dataclasses
@@ -7,13 +7,15 @@ import functools
 import importlib.metadata
 import json
 import pkgutil
-import types
+import re
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from mybert.settings.declare import flag_of, is_required, kinds_of, parts_of
 
 _OTHER_NAMES = {  # flags and commands of other programs: the first name that is known is meant
     "--bf16": ("--dtype",),
@@ -23,7 +25,6 @@ _OTHER_NAMES = {  # flags and commands of other programs: the first name that is
     "--max-seq-length": ("--max-length",),
     "--num-epochs": ("--num-train-epochs",),
     "--device": ("--use-cpu",),
-    "--label-pieces": ("--label-all-tokens",),
     "--test": ("--data", "--inputs"),
     "--text": ("--inputs",),
     "publish": ("push",),
@@ -31,6 +32,8 @@ _OTHER_NAMES = {  # flags and commands of other programs: the first name that is
     "train": ("pretrain",),
     "upload": ("push",),
 }
+REQUIRED, OTHER_OPTIONS = "required", "other options"
+INHERITED_OPTIONS = "options of transformers.TrainingArguments"
 INHERITED = Path(__file__).with_name("training_arguments.json")
 """The fields of transformers.TrainingArguments, whose import takes seconds; `make generated` writes the file."""
 
@@ -49,7 +52,7 @@ class Option:
     """
 
     field: dataclasses.Field
-    kinds: set[type]
+    kinds: frozenset[Any]
     convert: Callable[[str], Any]
     choices: tuple[str, ...]
     optional: bool
@@ -57,7 +60,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return f"--{self.field.name.replace('_', '-')}"
+        return flag_of(self.field.name)
 
     @property
     def metavar(self) -> str:
@@ -74,13 +77,32 @@ class Option:
     def default(self) -> Any:
         """The default; MISSING if there is none."""
         factory = self.field.default_factory
-        return self.field.default if factory is MISSING else factory()
+        return self.field.default if factory is dataclasses.MISSING else factory()
 
     @property
     def required(self) -> bool:
-        if self.field.default_factory is not MISSING:
-            return self.positional
-        return self.field.default is MISSING or (self.field.default == "" and "positional" in self.field.metadata)
+        return is_required(self.field)
+
+    @property
+    def group(self) -> str:
+        """The title of its group in the help."""
+        of_ours = self.field.metadata.get("group") or OTHER_OPTIONS
+        return REQUIRED if self.required else INHERITED_OPTIONS if self.inherited else of_ours
+
+    @property
+    def help(self) -> str:
+        """Its help as a sentence, and its default."""
+        text, default = self.field.metadata.get("help", ""), self.field.default
+        if text == argparse.SUPPRESS:
+            return text
+        if re.match(r"[a-z]+( |,|$)", text):
+            text = text[0].upper() + text[1:]
+        text = text if text.endswith(".") else f"{text}."
+        if self.field.default_factory is not dataclasses.MISSING:
+            default = " ".join(map(str, self.default))
+        if default in (None, "", dataclasses.MISSING) or "(default:" in text:
+            return text.replace("%", "%%")  # for argparse
+        return f"{text} (default: {default})".replace("%", "%%")
 
 
 def options_of(settings: Iterable[type]) -> dict[str, Option]:
@@ -128,22 +150,20 @@ def inherited_options() -> dict[str, Option]:
         given = {"default_factory": default.copy} if isinstance(default, list) else {"default": default}
         field = dataclasses.field(**given, metadata={"help": entry["help"]})
         field.name = name
-        types_of = {kinds[kind] for kind in entry["kinds"]} | ({object} if entry["other"] else set())
+        types_of = frozenset(kinds[kind] for kind in entry["kinds"]) | ({object} if entry["other"] else set())
         convert = kinds.get(entry["convert"], str)
         options[name] = Option(field, types_of, convert, tuple(entry["choices"]), entry["optional"], inherited=True)
     return options
 
 
 def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Option:
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    parts = [p for p in (typing.get_args(annotation) if is_union else (annotation,)) if p is not types.NoneType]
+    parts = parts_of(annotation)
     items = [*parts, *(item for part in parts if typing.get_origin(part) is list for item in typing.get_args(part))]
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     convert = str if str in items or not isinstance(items[-1], type) else items[-1]
     choices = [item.value for enum in enums for item in enum] or field.metadata.get("choices") or ()
-    kinds = {typing.get_origin(part) or part for part in parts}
-    optional = types.NoneType in typing.get_args(annotation)
-    return Option(field, kinds, convert, tuple(choices), optional, inherited)
+    optional = type(None) in typing.get_args(annotation)
+    return Option(field, kinds_of(annotation), convert, tuple(choices), optional, inherited)
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:

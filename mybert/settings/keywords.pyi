@@ -27,7 +27,7 @@ class PredictorKeywords(TypedDict, total=False):
     label_separator: Name | None
     label_names: Name | Sequence[Name] | Mapping[str, object]
     long_texts: Literal["truncate", "window"] | None
-    threshold: Name | Sequence[Name]
+    threshold: Name | Sequence[Name] | Mapping[str, object]
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
     max_tokens_per_batch: int | None
@@ -59,12 +59,12 @@ class ScorerKeywords(TypedDict, total=False):
 
 class CommandKeywords(TypedDict, total=False):
     config: Name
-    output: Required[Name]
     overwrite: bool
+    output: Required[Name]
 
 class TrainerKeywords(TypedDict, total=False):
-    errors: Literal["strict", "skip"]
     resume: bool
+    errors: Literal["strict", "skip"]
     per_device_train_batch_size: int
     max_steps: int
     lr_scheduler_type: Any
@@ -186,7 +186,6 @@ class MergeKeywords(CommandKeywords, total=False):
     weights: float | Sequence[float] | None
 
 class ExportKeywords(CommandKeywords, total=False):
-    to: Literal["onnx"]
     int8: bool
     tolerance: float
     int8_tolerance: float
@@ -207,25 +206,25 @@ class CompareKeywords(CommandKeywords, total=False):
 
 class TrimKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
+    num_proc: int | None
     task: Name
     columns: Name | Sequence[Name] | Mapping[str, object] | None
-    num_proc: int | None
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
     task_data: Name | Sequence[Name] | None
 
 class SearchKeywords(TypedDict, total=False):
     config: Name
+    overwrite: bool
+    device: Name
     model: Name | None
     prompt_name: Name | None
     prompt: Name | None
     top_k: int
     mode: Literal["hybrid", "dense", "words"] | None
     reranker: Name | None
-    where: Name | Sequence[Name]
+    where: Name | Sequence[Name] | Mapping[str, object]
     output: Name | None
-    device: Name
-    overwrite: bool
 
 class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
@@ -251,12 +250,12 @@ class PushKeywords(TypedDict, total=False):
 
 class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
-    inputs: Required[Name | Sequence[Name]]
     num_proc: int | None
-    vocab_size: int
+    inputs: Required[Name | Sequence[Name]]
     uncased: bool
-    language: Name
     strip_accents: bool | None
+    vocab_size: int
+    language: Name
     min_frequency: int
     character_coverage: float
     pad_to_multiple_of: int
@@ -267,35 +266,36 @@ class BuildIndexKeywords(CommandKeywords, TextKeywords, total=False):
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
     max_tokens_per_batch: int | None
+    resume: bool
     passage_tokens: int
     overlap: int
     precision: Literal["float32", "int8", "binary"]
     language: Name | None
     add: bool
     delete: Name | Sequence[Name]
-    resume: bool
 
 class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
+    resume: bool
+    engine: Literal["local", "ray"]
     errors: Literal["strict", "skip"]
     pooling: (
         Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "pooler", "words"] | None
     )
-    engine: Literal["local", "ray"]
-    resume: bool
 
 class PredictKeywords(PredictorKeywords, total=False):
     config: Name
+    overwrite: bool
+    resume: bool
+    engine: Literal["local", "ray"]
     output: Name
     errors: Literal["strict", "skip"]
-    engine: Literal["local", "ray"]
-    resume: bool
     spreadsheet_safe: bool
-    overwrite: bool
 
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
-    inputs: Required[Name | Sequence[Name]]
     num_proc: int | None
+    inputs: Required[Name | Sequence[Name]]
+    resume: bool
     tokenizer: Required[Name]
     max_length: int | None
     short_seq_prob: float
@@ -312,7 +312,6 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     validation_share: float
     seed: int
     engine: Literal["local", "ray"]
-    resume: bool
 
 class SuggestKeywords(PredictorKeywords, CommandKeywords, total=False):
     errors: Literal["strict", "skip"]
@@ -323,9 +322,9 @@ class SuggestKeywords(PredictorKeywords, CommandKeywords, total=False):
 
 class ExplainKeywords(ExplainerKeywords, total=False):
     config: Name
+    overwrite: bool
     output: Name
     errors: Literal["strict", "skip"]
-    overwrite: bool
     attention: int
 
 class EvaluateKeywords(PredictorKeywords, CommandKeywords, total=False):
@@ -343,9 +342,9 @@ class EvaluateKeywords(PredictorKeywords, CommandKeywords, total=False):
     seed: int
 
 class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
+    num_proc: int | None
     task: Name
     columns: Name | Sequence[Name] | Mapping[str, object] | None
-    num_proc: int | None
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
     task_data: Name | Sequence[Name] | None
@@ -366,22 +365,23 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
     learning_rate: float
     eval_steps: float
     save_strategy: Any
-    label_names: Name | Sequence[Name] | Mapping[str, object] | None
+    label_names: Name | Sequence[Name] | None
 
 class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
-    language: Name
+    attn_implementation: Name | None
+    dry_run: bool
     uncased: bool
     strip_accents: bool | None
+    language: Name
     corpus: Name | None
     text: Name | Sequence[Name]
     time_budget: str | float | None
-    size: Name | None
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None
     init_from: Name | None
     dropout: float | None
     initializer_range: float | None
-    initial_weights: Name
-    attn_implementation: Name | None
-    optimizer: Name
+    initial_weights: Literal["random", "text"]
+    optimizer: Literal["adamw", "muon"]
     mlm_probability: float
     start_mlm_probability: float | None
     max_predictions_per_seq: int | None
@@ -393,15 +393,14 @@ class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=Fal
     padding_free: bool
     phase2_corpus: Name | None
     phase2_share: float
-    on_nonfinite: Name
+    on_nonfinite: Literal["stop", "skip"]
     peak_flops: float | None
     keep_checkpoints: int | None
-    dry_run: bool
     num_train_epochs: float
     learning_rate: float
     eval_steps: float
     save_strategy: Any
-    label_names: Name | Sequence[Name] | Mapping[str, object] | None
+    label_names: Name | Sequence[Name] | None
 
 class DistillKeywords(PretrainKeywords, total=False):
     teacher: Required[Name]
@@ -423,7 +422,7 @@ class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
     label_separator: Name | None
     label_names: Name | Sequence[Name] | Mapping[str, object]
     long_texts: Literal["truncate", "window"] | None
-    threshold: Name | Sequence[Name]
+    threshold: Name | Sequence[Name] | Mapping[str, object]
     documents: Name | Sequence[Name]
     mined_pairs: int | None
     queries: Name | None
@@ -431,6 +430,8 @@ class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
     hard_negatives: int | None
     dimensions: int | Sequence[int]
     start_share: float | None
+    attn_implementation: Name | None
+    dry_run: bool
     bootstrap: int
     slices: Name | Sequence[Name]
     suspects: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"]
@@ -451,12 +452,10 @@ class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
     sweep: Literal["paper", "miniatures"] | None
     patience: int | None
     dropout: float | None
-    attn_implementation: Name | None
     class_weights: bool
     freeze: Literal["encoder"] | None
     max_train_samples: int | None
     calibrate: bool
-    dry_run: bool
     num_train_epochs: float | None
     learning_rate: float | None
     eval_steps: float | None

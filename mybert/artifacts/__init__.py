@@ -1,0 +1,1 @@
+"""Outputs of the commands: staging, manifests and resume."""

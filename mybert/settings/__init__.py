@@ -1,0 +1,1 @@
+"""Settings of the commands: declaration, command line, Python calls and files."""
