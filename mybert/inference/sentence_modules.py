@@ -250,7 +250,7 @@ def _read_dense(folder: Path) -> nn.Module:
     for name in ("module_input_name", "module_output_name"):
         if settings.get(name) not in (None, "sentence_embedding"):
             raise UserError(f"{folder / 'config.json'}: {name} {settings[name]!r} is not supported here; {_REMEDY}")
-    sizes = settings.get("in_features"), settings.get("out_features")
+    sizes: tuple[Any, Any] = settings.get("in_features"), settings.get("out_features")
     if not all(type(size) is int and size > 0 for size in sizes):
         raise UserError(f"{folder / 'config.json'}: in_features and out_features are {sizes}, expected whole numbers")
     state = _weights(folder, "linear.weight")
@@ -283,7 +283,7 @@ def _read_layer_norm(folder: Path) -> nn.Module:
 _READERS = {"Dense": _read_dense, "LayerNorm": _read_layer_norm}
 
 
-def _check_size(folder: Path, fields: str, found: tuple, stored: tuple[int, ...]) -> None:
+def _check_size(folder: Path, fields: str, found: tuple[Any, ...], stored: tuple[int, ...]) -> None:
     """Raises if a layer has another size than its weights, before it is built."""
     if found != tuple(stored):
         raise UserError(

@@ -54,5 +54,5 @@ def mistakes() -> None:
     mybert.pretrain(corpus="corpus", output="model", lerning_rate=1e-3)  # type: ignore[call-arg]
     mybert.pretrain(corpus="corpus", output="model", learning_rate="high")  # type: ignore[arg-type]
     mybert.train_tokenizer(inputs=["books.txt"])  # type: ignore[call-arg]
-    mybert.export("model", to="tensorflow", output="out")  # type: ignore[arg-type]
+    mybert.export("model", int8="yes", output="out")  # type: ignore[arg-type]
     mybert.Predictor("model", max_lenght=5)  # type: ignore[call-arg]
