@@ -16,8 +16,8 @@ import numpy as np
 from mybert.common.machine import hardware
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.settings import METHODS
-from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.inference.predictor import Predictor
+from mybert.tasks.reading import read_split
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # of the words of a text that are deleted
 RANDOM_ORDERS = 5

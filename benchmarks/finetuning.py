@@ -33,13 +33,13 @@ from transformers import BertConfig, PreTrainedModel, PrinterCallback, Trainer, 
 
 from mybert.common.machine import hardware, keep_freed_memory
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.objective import Finetuning
+from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.task_checkpoint import new_task
-from mybert.finetuning.tasks.base import Task
 from mybert.inference.devices import quiet_loading
+from mybert.inference.logits import logits_of
+from mybert.tasks.base import Task
+from mybert.tasks.reading import read_split
 from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 

@@ -20,11 +20,11 @@ from datasets import Dataset
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline, set_seed
 
 from mybert.common.machine import hardware
-from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.evaluation.settings import PredictorSettings
-from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
 from mybert.inference.devices import quiet_loading
+from mybert.inference.logits import logits_of
+from mybert.inference.task_checkpoint import Finetuned, load_finetuned
+from mybert.tasks.reading import read_split
+from mybert.tasks.settings import PredictorSettings
 
 BATCH_SIZES = (1, 8, 16, 32, 64)
 TASK = "text-classification"

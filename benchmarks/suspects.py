@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from mybert import Embedder
-from mybert.finetuning.evaluation.suspects import find_suspects
+from mybert.evaluation.confidence import find_suspects
 
 try:
     from cleanlab.filter import find_label_issues

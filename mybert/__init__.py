@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mybert.common.errors import UserError
     from mybert.embedding.embedder import Embedder
     from mybert.explanation.explainer import Explainer
-    from mybert.finetuning.evaluation.predictor import Predictor
+    from mybert.inference.predictor import Predictor
     from mybert.retrieval.index import Index
     from mybert.scoring.scorer import Scorer
 
@@ -74,7 +74,7 @@ _MODULES = {
     "Embedder": "mybert.embedding.embedder",
     "Explainer": "mybert.explanation.explainer",
     "Index": "mybert.retrieval.index",
-    "Predictor": "mybert.finetuning.evaluation.predictor",
+    "Predictor": "mybert.inference.predictor",
     "Scorer": "mybert.scoring.scorer",
     "UserError": "mybert.common.errors",
 }

@@ -25,7 +25,7 @@ from mybert.common.progress import no_library_bars
 from mybert.settings.calls import make_settings
 
 if TYPE_CHECKING:
-    from mybert.finetuning.evaluation.predict import Counts
+    from mybert.inference.predict import Counts
     from mybert.release.hub.publish import Published
     from mybert.reports.finding import Finding
     from mybert.settings import keywords
@@ -172,7 +172,7 @@ def predict(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywo
         >>> predict("classifier", "new.csv", output="predictions.csv")
         Counts(predictions=120, errors=0, cut=3)
     """
-    return _run("predict", settings, model, inputs, function="mybert.finetuning.evaluation.predict:predict")
+    return _run("predict", settings, model, inputs, function="mybert.inference.predict:predict")
 
 
 def suggest(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.SuggestKeywords]) -> Result:
@@ -301,7 +301,7 @@ def _named_rows(name: str, value: Any) -> Any:
     is_list = isinstance(value, list) and value and isinstance(value[0], Mapping)
     if not is_list and not (hasattr(value, "to_parquet") and hasattr(value, "__len__")):
         return value
-    from mybert.finetuning.data.dataset_loading import table_of
+    from mybert.rows.tables import table_of
 
     if not len(value):
         raise UserError(f"{name}: found no rows")

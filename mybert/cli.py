@@ -125,7 +125,7 @@ def _run_command(name: str, argv: list[str]) -> None:
         if getattr(settings[0], "dry_run", False):
             print("dry run: nothing was written")
         else:
-            from mybert.reports.closing_lines import closing_lines  # here, since `--help` does not need it
+            from mybert.reports.findings import closing_lines
 
             print(closing_lines(output))
 

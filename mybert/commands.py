@@ -130,7 +130,7 @@ COMMANDS = {
     ),
     "evaluate": Command(
         "mybert.workflows.evaluate:evaluate",
-        ("mybert.finetuning.evaluation.settings:EvaluateSettings",),
+        ("mybert.tasks.settings:EvaluateSettings",),
         "Evaluate a fine-tuned model on labelled rows, or a retriever on queries and judgements.",
         (
             "mybert evaluate --model classifier --data test.csv --output evaluation",
@@ -152,8 +152,8 @@ COMMANDS = {
         has_report=True,
     ),
     "predict": Command(
-        "mybert.finetuning.evaluation.predict:main",
-        ("mybert.finetuning.evaluation.settings:PredictSettings",),
+        "mybert.inference.predict:main",
+        ("mybert.tasks.settings:PredictSettings",),
         "Predict with a fine-tuned model.",
         (
             "mybert predict classifier reviews.csv --output predictions.jsonl",

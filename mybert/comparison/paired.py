@@ -1,19 +1,22 @@
-"""Paired tests of two sides on the same rows.
+"""Paired tests of two sides on the same rows, and where they differ: by label, by group, and row by row.
 
 Shapes: `N` rows, `R` samples, `K` runs of a side.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mybert.comparison.sides import Rows
-from mybert.finetuning.tasks.base import Task
+from mybert.evaluation.analysis import groups_of_column, quarters, rows_by_group
+from mybert.tasks.base import LOWER_IS_BETTER, Task
+from mybert.tasks.bootstrap_scores import by_label
 
 RANDOMISATION = "approximate randomisation"
 BOOTSTRAP = "paired bootstrap over rows and runs"
 _CELLS = 4_000_000  # of an array of samples
+_LEAST, _PERMUTATIONS = 20, 1000  # of a group: rows, since the scores of fewer say nothing
 
 
 class Difference(NamedTuple):
@@ -109,3 +112,76 @@ def _chunks(samples: int, rows: int) -> list[int]:
     """`samples` in parts whose arrays fit the memory."""
     most = max(1, _CELLS // rows)
     return [min(most, samples - start) for start in range(0, samples, most)]
+
+
+def labels(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[str, Any]]:
+    """The F1 of each label on both sides (means over runs), the most frequent first; empty without labels."""
+    sides = []
+    for runs in (one, other):
+        spans = [task.labelled_spans(rows.predictions, rows.references) for rows in runs]
+        if spans[0] is None:
+            return []
+        sides.append([by_label(*pair) for pair in spans])
+    names = dict.fromkeys(name for runs in sides for run in runs for name in run)
+    found = []
+    for name in names:
+        f1 = [float(np.mean([run[name].f1 if name in run else 0.0 for run in runs])) for runs in sides]
+        count = max(run[name].true for runs in sides for run in runs if name in run)
+        found.append({"label": name, "count": count, "f1": f1, "difference": f1[1] - f1[0]})
+    return sorted(found, key=lambda entry: (-entry["count"], entry["label"]))
+
+
+def slices(
+    task: Task, metric: str, one: Sequence[Rows], other: Sequence[Rows], columns: Sequence[str], seed: int
+) -> dict[str, list[dict[str, Any]]]:
+    """The metric of both sides on the groups of rows that `mybert evaluate` forms by `columns`, and by length."""
+    inputs = one[0].inputs
+    groups = {"length in characters": quarters([sum(len(str(value)) for value in row.values()) for row in inputs])}
+    groups |= {column: groups_of_column(inputs, column) for column in columns}
+    return {
+        name: [_group(task, metric, one, other, value, rows, seed) for value, rows in rows_by_group(found).items()]
+        for name, found in groups.items()
+    }
+
+
+def _group(
+    task: Task, metric: str, one: Sequence[Rows], other: Sequence[Rows], value: str, places: list[int], seed: int
+) -> dict[str, Any]:
+    if len(places) < _LEAST:
+        return {"group": value, "rows": len(places)}
+    sides = [[rows.select(places) for rows in runs] for runs in (one, other)]
+    scores = [
+        float(np.mean([task.score(rows.predictions, rows.references)[metric] for rows in runs])) for runs in sides
+    ]
+    found = differences(task, *sides, _PERMUTATIONS, seed)[metric]
+    return {"group": value, "rows": len(places), "scores": scores, "difference": found.difference, "p": found.p}
+
+
+def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[str, Any]]:
+    """The rows whose prediction became right or wrong; of numbers, those whose error changed.
+
+    With several runs, a row is right in a run or not; its error is the share of wrong runs.
+    """
+    before, after = (np.mean([errors_of(task, rows) for rows in runs], axis=0) for runs in (one, other))
+    found = []
+    for place in np.argsort(-np.abs(after - before), kind="stable").tolist():
+        if before[place] == after[place]:
+            break
+        better = "right" if after[place] < before[place] else "wrong"
+        found.append(
+            {
+                "became": better,
+                "row": one[0].places[place],
+                "reference": one[0].references[place],
+                "errors": [float(before[place]), float(after[place])],
+                "predictions": [runs[0].predictions[place] for runs in (one, other)],
+                "input": one[0].inputs[place],
+            }
+        )
+    return found
+
+
+def errors_of(task: Task, rows: Rows) -> list[float]:
+    """0 for a right prediction, 1 for a wrong one; of numbers the absolute error."""
+    errors = task.errors(rows.predictions, rows.references)
+    return errors if task.main_metric in ("pearson", *LOWER_IS_BETTER) else [float(error > 0) for error in errors]

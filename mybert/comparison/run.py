@@ -11,13 +11,12 @@ from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError, short_list
 from mybert.common.quantities import counted
 from mybert.common.tables import format_cell, print_table
-from mybert.comparison.groups import changes, labels, slices
-from mybert.comparison.paired import differences, scores
+from mybert.comparison.paired import changes, differences, labels, scores, slices
 from mybert.comparison.scoring import task_of
 from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.comparison.sides import Side, read_sides
-from mybert.finetuning.tasks.base import Task
 from mybert.reports.metric_names import verdict
+from mybert.tasks.base import Task
 
 _EVALUATION = "evaluation: "  # prefix of the settings of `mybert evaluate`, which only its folders have
 _NOT_COMPARED = {"output", "output_dir", "overwrite", "resume", "logging_dir", "dry_run", "run_name", "command"}

@@ -1,6 +1,7 @@
 """Reads the runs to compare: predictions, references and rows of each, in one order."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.io.files import file_format
 from mybert.io.record_formats import READERS
 from mybert.reports.stage_files import StageFiles, read_stage
+from mybert.tasks.reading import readable
 
 _PREDICTIONS = ("prediction", "predicted", "predicted_label", "pred", "prediction_label", "output", "label")
 _REFERENCES = ("reference", "gold", "true", "true_label", "gold_label", "target", "label", "labels", "answer")
@@ -135,9 +137,7 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     if kind not in READERS:
         raise UserError(f"{path}: expected {', '.join(READERS)}, found {kind or 'no suffix'}")
     predictions, references, inputs, places = [], [], [], []
-    for number, fields, problem, detail, unit in READERS[kind](str(path)):
-        if problem:
-            raise UserError(f"{path}, {unit} {number}: {problem}{f' ({detail})' if detail else ''}")
+    for number, fields, *_ in readable(str(path), READERS[kind](str(path))):
         prediction, reference, given = _parts(fields, path, settings)
         predictions.append(prediction)
         references.append(reference)
@@ -223,11 +223,9 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
         places: dict[str, list[int]] = {}
         for place, row in reversed(list(enumerate(rows.inputs))):
             places.setdefault(_key(row, names), []).append(place)
-        order = [places.get(_key(row, names), []) for row in first.inputs]
-        if not all(order):
-            raise UserError(f"the runs have different rows{_difference(rows, first, names)}; evaluate all on one file")
-        order = [found.pop() if found else None for found in order]
-        if None in order:  # a text occurs more often in one of them
+        alike = [places.get(_key(row, names)) for row in first.inputs]
+        order = [same.pop() if same else None for same in alike]  # a text may occur more often in one of them
+        if None in order:
             raise UserError(f"the runs have different rows{_difference(rows, first, names)}; evaluate all on one file")
         rows = rows.select(order)
     if rows.references is None:
@@ -250,13 +248,10 @@ def _difference(rows: Rows, first: Rows, names: Sequence[str]) -> str:
     if not names:
         return ""
     for one, other in ((rows, first), (first, rows)):
-        left = [_key(row, names) for row in other.inputs]
-        counts: dict[str, int] = {}
-        for key in left:
-            counts[key] = counts.get(key, 0) + 1
+        counts = Counter(_key(row, names) for row in other.inputs)
         for place, row in zip(one.places, one.inputs, strict=True):
             key = _key(row, names)
-            counts[key] = counts.get(key, 0) - 1
+            counts[key] -= 1
             if counts[key] < 0:
                 return f": row {place} of {one.source} is not in {other.source}: {short(' · '.join(json.loads(key)))}"
     return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.demo.heads import Head
-from mybert.finetuning.evaluation.prediction_files import write_cells
+from mybert.inference.prediction_files import write_cells
 from mybert.io.documents import Document, read_documents
 
 TEXT_FILES = [".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"]

@@ -13,14 +13,14 @@ from mybert.artifacts.manifest import PREDICTIONS, SAMPLES
 from mybert.common.errors import UserError
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, is_encoder
-from mybert.finetuning.data.choices import texts_and_names
-from mybert.finetuning.data.stream_input import RowColumns
-from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint, trained_tokens
+from mybert.inference.predictor import Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
+from mybert.rows.choices import texts_and_names
 from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
+from mybert.tasks.lines import RowColumns
+from mybert.tasks.settings import PredictorSettings
 
 Marked = list[tuple[str, Any]]
 """Parts of a text, each with a label, a number from -1 to 1, or None."""

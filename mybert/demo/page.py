@@ -16,8 +16,8 @@ from mybert.common.hub import name_for_others
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
 from mybert.demo.heads import Answer, Head, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
-from mybert.finetuning.evaluation.predict import write_predictions
-from mybert.finetuning.evaluation.prediction_files import write_table
+from mybert.inference.predict import write_predictions
+from mybert.inference.prediction_files import write_table
 
 with needing("demo", "mybert demo"):
     import gradio as gr

@@ -13,10 +13,10 @@ from torch import Tensor
 from mybert.common.errors import UserError, needing
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainerSettings
 from mybert.explanation.targets import Target, evidence
-from mybert.finetuning.evaluation.inference import inputs_of, logits_in
-from mybert.finetuning.evaluation.predictor import Outputs, Predictor
 from mybert.inference.batches import batches, token_limit
+from mybert.inference.logits import inputs_of, logits_in
 from mybert.inference.onnx_model import OnnxModel
+from mybert.inference.predictor import Outputs, Predictor
 
 _FIRST_STEPS, _MOST_STEPS = 16, 256
 _ARGUMENTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -9,14 +9,13 @@ import numpy as np
 
 from mybert.common.quantities import counted
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
-from mybert.finetuning.data.label_columns import rename_label
-from mybert.finetuning.data.labels import label_name
-from mybert.finetuning.tasks.base import Task
-from mybert.finetuning.tasks.options import TextOptions
-from mybert.reports.components import Page
-from mybert.reports.escaping import printable
+from mybert.reports.components import Page, printable
 from mybert.reports.prediction_table import packed
 from mybert.reports.write import render_template
+from mybert.rows.label_columns import rename_label
+from mybert.rows.labels import label_name
+from mybert.tasks.base import Task
+from mybert.tasks.options import TextOptions
 
 _GAP = 200  # characters of text that the model has not read, between or after words
 _TEXT = 1000  # characters of the text of a row without explanations, and of its label

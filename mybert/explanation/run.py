@@ -12,7 +12,7 @@ from mybert.common.tables import print_table
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.page import write_page
 from mybert.explanation.settings import ExplainSettings
-from mybert.finetuning.evaluation.predict import checked_parts
+from mybert.inference.predict import checked_parts
 from mybert.io.files import STDIN
 
 

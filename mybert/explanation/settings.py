@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from mybert.finetuning.evaluation.settings import PredictorSettings, PredictSettings
 from mybert.settings import declare
 from mybert.settings.declare import FILE, MODEL, check_effect, setting
+from mybert.tasks.settings import PredictorSettings, PredictSettings
 
 INTEGRATED_GRADIENTS, OCCLUSION = METHODS = ("integrated-gradients", "occlusion")
 

@@ -11,14 +11,14 @@ from transformers import PreTrainedTokenizerBase
 from modeling_mybert import MyBertConfig, MyBertModel
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
-from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.evaluation.settings import PredictorSettings
-from mybert.finetuning.task_checkpoint import Finetuned
-from mybert.finetuning.tasks.base import CUT, ROW, map_rows
-from mybert.finetuning.tasks.registry import task_of_architecture
-from mybert.finetuning.tasks.text_classification import TextClassification, TextOptions
 from mybert.inference.checkpoint import Checkpoint, check_max_length, explain_unreadable
+from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import MODULES, SentenceModules
+from mybert.inference.task_checkpoint import Finetuned
+from mybert.tasks import task_of_architecture
+from mybert.tasks.base import CUT, ROW, map_rows
+from mybert.tasks.settings import PredictorSettings
+from mybert.tasks.text_classification import TextClassification, TextOptions
 
 
 class Similarity(TextClassification):

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from mybert.common.errors import UserError, short_list
 from mybert.explanation.similarity import Similarity
-from mybert.finetuning.data.labels import SINGLE
-from mybert.finetuning.evaluation.predictor import Outputs
-from mybert.finetuning.tasks.base import ROW, Task
-from mybert.finetuning.tasks.multiple_choice import MultipleChoice
-from mybert.finetuning.tasks.question_answering import QuestionAnswering
-from mybert.finetuning.tasks.text_classification import TextClassification
-from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.inference.predictor import Outputs
+from mybert.rows.labels import SINGLE
+from mybert.tasks.base import ROW, Task
+from mybert.tasks.multiple_choice import MultipleChoice
+from mybert.tasks.question_answering import QuestionAnswering
+from mybert.tasks.text_classification import TextClassification
+from mybert.tasks.token_classification import TokenClassification
 
 
 class Target(NamedTuple):

@@ -1,1 +1,1 @@
-"""Checkpoint + labelled rows → a model with one head; its evaluation and its predictions."""
+"""Checkpoint + labelled rows → a model with one head."""

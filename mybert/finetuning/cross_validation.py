@@ -9,13 +9,13 @@ from datasets import Dataset
 
 from modeling_mybert import MyBertConfig
 from mybert.common.tables import format_cell
-from mybert.finetuning.data.held_out import fold_of_rows
-from mybert.finetuning.evaluation.inference import logits_of
 from mybert.finetuning.few_labels import FROZEN, STARTS
+from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.recipes import Run
-from mybert.finetuning.task_checkpoint import new_model
-from mybert.finetuning.tasks.base import LOWER_IS_BETTER, ROW, Task
 from mybert.finetuning.training import MODEL, RUNS, Job, train_run
+from mybert.inference.logits import logits_of
+from mybert.inference.task_checkpoint import new_model
+from mybert.tasks.base import LOWER_IS_BETTER, ROW, Task
 
 FOLDS = 4
 """Of few labels."""

@@ -11,8 +11,8 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from mybert.common.quantities import duration, with_unit
 from mybert.common.tables import print_table
 from mybert.finetuning.recipes import Run
-from mybert.finetuning.tasks.base import rows_cut
 from mybert.finetuning.training import Job, build_trainer
+from mybert.tasks.base import rows_cut
 from mybert.training.trainer import RunTrainer
 
 

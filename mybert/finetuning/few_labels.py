@@ -17,10 +17,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainingArguments
 
-from mybert.finetuning.data.labels import MULTI, SINGLE
-from mybert.finetuning.evaluation.inference import as_rows, inputs_of, logits_of_rows
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.tasks.base import Task
+from mybert.inference.logits import as_rows, inputs_of, logits_of_rows
+from mybert.rows.labels import MULTI, SINGLE
+from mybert.tasks.base import Task
 
 FEW = 50
 """Rows a class."""

@@ -15,7 +15,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
 from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
-from mybert.finetuning.tasks.base import Task
+from mybert.tasks.base import Task
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mybert.common.tables import metric_title, print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings
-from mybert.finetuning.tasks.base import LOWER_IS_BETTER
+from mybert.tasks.base import LOWER_IS_BETTER
 
 
 class Recipe(NamedTuple):

@@ -3,36 +3,42 @@
 import dataclasses
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from datasets import Dataset
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from torch import nn
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import HISTORY, RESULTS, versions, write_json
 from mybert.common.tables import format_cell
-from mybert.finetuning.data.data_checks import check_data
-from mybert.finetuning.data.validation import row_digests
-from mybert.finetuning.evaluation.calibration import fit_temperature, labelled_logits, scale_head
-from mybert.finetuning.evaluation.evaluate import (
+from mybert.evaluation.evaluate import (
     Evaluation,
     evaluate_rows,
     print_evaluation,
     print_if_nothing_learned,
     write_evaluation,
 )
-from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.evaluation.settings import PredictorSettings
-from mybert.finetuning.evaluation.training_rows import TRAINING_ROWS
+from mybert.evaluation.training_rows import TRAINING_ROWS
 from mybert.finetuning.recipes import print_summaries, summarise
-from mybert.finetuning.task_checkpoint import load_finetuned, new_model
-from mybert.finetuning.tasks.base import Task
+from mybert.finetuning.summary import check_data
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
+from mybert.inference.logits import logits_of
+from mybert.inference.task_checkpoint import load_finetuned, new_model
 from mybert.reports.checks.finetuning import UNKNOWN_RED
+from mybert.tasks.base import ROW, Task
+from mybert.tasks.reading import row_digests
+from mybert.tasks.settings import PredictorSettings
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.run_folder import RunFolder
 
 _CALIBRATED = ".calibrated"  # temporary subfolder of a run
+_TEMPERATURES = (0.05, 20.0)
+_IGNORED = -100
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 
 
@@ -116,6 +122,56 @@ def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict, run: 
     result["temperature"] = temperature
     _move_files(run / _CALIBRATED, run / MODEL)
     write_json(run / RESULTS, result)
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature by which logits must be divided for the least cross-entropy of the labels.
+
+    Args:
+        logits: (n, classes).
+        labels: (n,) class ids.
+    """
+
+    def loss(logarithm: float) -> float:
+        return -log_softmax(logits / np.exp(logarithm), axis=1)[np.arange(len(labels)), labels].mean()
+
+    return float(np.exp(minimize_scalar(loss, bounds=np.log(_TEMPERATURES), method="bounded").x))
+
+
+def labelled_logits(logits: Sequence[np.ndarray], features: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The mean logits and the class of each labelled row or word, over its windows or tokens, as in predictions.
+
+    Args:
+        logits: of `logits_of`.
+        features: of a task, with labels.
+
+    Returns:
+        (n, classes) and (n,); the logit of a choice that a row does not have is -inf.
+    """
+    words = features["words"][:] if "words" in features.column_names else [0] * len(features)
+    ids = features["input_ids"][:]
+    if isinstance(ids[0][0], list):  # of each choice; the collator may have added some
+        most = max(map(len, ids))
+        pairs = zip(logits, map(len, ids), strict=True)
+        logits = [np.pad(row[:n], (0, most - n), constant_values=-np.inf) for row, n in pairs]
+    found, classes, owners = [], [], []
+    for values, label, row, word in zip(logits, features["labels"][:], features[ROW][:], words, strict=True):
+        label = np.atleast_1d(label)
+        kept = np.flatnonzero(label != _IGNORED)
+        found.append(np.atleast_2d(values)[kept].astype(np.float64))
+        classes.append(label[kept])
+        owners += [(row, one) for one in np.broadcast_to(word, label.shape)[kept].tolist()]
+    _, first, place, times = np.unique(owners, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(first), found[0].shape[1]))
+    np.add.at(sums, place.ravel(), np.concatenate(found))
+    return sums / times[:, None], np.concatenate(classes)[first]
+
+
+def scale_head(model: PreTrainedModel, temperature: float) -> None:
+    """Divides the logits of a model by the temperature, in the weights of its last layer."""
+    last = [part for part in model.classifier.modules() if isinstance(part, nn.Linear)][-1]
+    for parameter in last.parameters():
+        parameter.data /= temperature
 
 
 def _move_files(folder: Path, target: Path) -> None:

@@ -14,19 +14,18 @@ from transformers.trainer_utils import IntervalStrategy
 from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
 from mybert.common.tables import format_cell
+from mybert.evaluation.analysis import check_slices
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.cross_validation import FOLDS, cross_validated
-from mybert.finetuning.data.run_data import RunData, load_data
 from mybert.finetuning.dry_run import dry_run
-from mybert.finetuning.evaluation.analysis import check_slices
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
+from mybert.finetuning.run_data import RunData, load_data, new_task
 from mybert.finetuning.settings import EPOCHS, FinetuneSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import remove_logits, store_logits
-from mybert.finetuning.task_checkpoint import new_task
-from mybert.finetuning.tasks.base import LOWER_IS_BETTER, Task
 from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, build_trainer, is_finished, train_run
+from mybert.tasks.base import LOWER_IS_BETTER, Task
 from mybert.training.arguments import advise_half, prepare_launch
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
-from mybert.finetuning.evaluation.settings import ROW_FILES, EvaluationOptions, TaskSettings, check_task
-from mybert.finetuning.tasks.options import SearchOptions
-from mybert.finetuning.tasks.registry import SEARCH_TASKS, TASKS
 from mybert.settings import declare
 from mybert.settings.declare import (
     FOLDER,
@@ -21,6 +18,9 @@ from mybert.settings.declare import (
     setting,
 )
 from mybert.settings.shared import RunOptions
+from mybert.tasks import SEARCH_TASKS, TASKS
+from mybert.tasks.options import SearchOptions
+from mybert.tasks.settings import ROW_FILES, EvaluationOptions, TaskSettings, check_task
 from mybert.training.options import TrainingOptions
 
 SWEEPS = {  # all combinations are tried; batch sizes are per device

@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as binary_cross_entropy
 
 from mybert.common.errors import UserError
-from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.task_checkpoint import Finetuned, load_finetuned
-from mybert.finetuning.tasks.base import Task
 from mybert.inference.checkpoint import trained_tokens
+from mybert.inference.logits import logits_of
+from mybert.inference.task_checkpoint import Finetuned, load_finetuned
+from mybert.tasks.base import Task
+from mybert.tasks.settings import PredictorSettings
 from mybert.training.objective import soft_loss
 from tokenization import MyBertTokenizer
 

@@ -14,13 +14,13 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from mybert.artifacts.manifest import RESULTS, json_line, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.data.run_data import RunData
 from mybert.finetuning.objective import Finetuning, WeightedLoss, metrics_function
 from mybert.finetuning.recipes import Run, planned_runs
+from mybert.finetuning.run_data import RunData
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels
-from mybert.finetuning.task_checkpoint import new_model
-from mybert.finetuning.tasks.base import Task
+from mybert.inference.task_checkpoint import new_model
+from mybert.tasks.base import Task
 from mybert.training.arguments import explain_unusable
 from mybert.training.layer_selection import keep_layers
 from mybert.training.log import History

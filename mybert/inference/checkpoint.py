@@ -108,8 +108,10 @@ def load_model(
     def is_new(key: str) -> bool:
         return new_head and (not key.startswith(encoder) or key.startswith(f"{encoder}pooler."))
 
-    mismatched = report["mismatched_keys"]
-    refuse_other_shapes(name, [one for one in mismatched if "config" not in options or not is_new(one[0])])
+    for weight, stored, expected in sorted(report["mismatched_keys"]):
+        if "config" not in options or not is_new(weight):
+            shapes = f"has the shape {tuple(stored)}, and config.json requires {tuple(expected)}"
+            raise UserError(f"checkpoint {name}: {weight} {shapes}")
     missing, left_out = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
     if isinstance(model, MyBertModel) and missing and all(key.startswith("pooler.") for key in missing):
         model.pooler, missing = None, []
@@ -226,14 +228,3 @@ def refuse_missing(name: str, missing: Iterable[str], remedy: str) -> None:
     """Raises a UserError that ends with `remedy` if weights of checkpoint `name` are missing."""
     if lacking := sorted(missing):
         raise UserError(f"checkpoint {name} lacks {len(lacking)} weights, such as {lacking[0]}; {remedy}")
-
-
-def refuse_other_shapes(name: str, mismatched: list[tuple[Any, ...]]) -> None:
-    """Raises a UserError if weights of checkpoint `name` do not fit its configuration.
-
-    `mismatched` are the `mismatched_keys` of `from_pretrained`: name, stored shape and expected shape.
-    """
-    for weight, stored, expected in sorted(mismatched):
-        raise UserError(
-            f"checkpoint {name}: {weight} has the shape {tuple(stored)}, and config.json requires {tuple(expected)}"
-        )

@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from mybert.reports.components import Chart, Share, Table
-from mybert.reports.escaping import printable
+from mybert.reports.components import Chart, Share, Table, printable
 from mybert.reports.metric_names import percent
 
 Item = TypeVar("Item")

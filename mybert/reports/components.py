@@ -1,4 +1,4 @@
-"""The components of a report: what a page is made of. `template/` says how each looks."""
+"""What a page of a report is made of, and the text that may be on it. `template/` says how each looks."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 _FEW_COLUMNS, _SHORT, _MEASURED = 4, 32, 50  # columns, characters of a text, and rows that decide on a table's width
+_LEFT_OUT = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160), 0xFFFE, 0xFFFF])
+_LEFT_OUT |= dict.fromkeys(range(0xD800, 0xE000))
+# Marks that change the direction of text after them, until the end of a paragraph
+_LEFT_OUT |= dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+
+
+def printable(text: str) -> str:
+    """The text without control characters, lone surrogates and marks of direction; jinja2 escapes the rest."""
+    return text.translate(_LEFT_OUT)
 
 
 @dataclass(frozen=True)

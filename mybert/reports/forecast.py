@@ -40,7 +40,8 @@ def compare(results: Mapping[str, Any]) -> list[Measure]:
     if not budget.get("planned"):
         return []
     planned, speed, metrics = budget["planned"], results["tokens_per_second"], results.get("metrics") or {}
-    remark = _speed_remark(speed / max(planned["tokens_per_second"], 1e-9))
+    ratio = speed / max(planned["tokens_per_second"], 1e-9)
+    remark = "" if _ON_PLAN[0] <= ratio <= _ON_PLAN[1] else f"{ratio:.2f} times the plan{_SLOWER if ratio < 1 else ''}"
     measures = [
         Measure("tokens per second", f"{planned['tokens_per_second']:,.0f}", "", f"{speed:,}", remark),
         Measure("tokens", with_unit(planned["tokens"], ""), "", with_unit(results["tokens_seen"], "")),
@@ -59,11 +60,6 @@ def interval(expected: Mapping[str, float], name: str, digits: int) -> str:
     if expected["mlm_loss"] >= expected["mlm_loss_highest"]:
         return f"{'at most' if name == 'mlm_loss' else 'at least'} {expected[name]:.{digits}f}"
     return f"{expected[name]:.{digits}f} ± {expected[f'{name}_error']:.{digits}f}"
-
-
-def _speed_remark(ratio: float) -> str:
-    low, high = _ON_PLAN
-    return "" if low <= ratio <= high else f"{ratio:.2f} times the plan{_SLOWER if ratio < low else ''}"
 
 
 def _remark(expected: Mapping[str, float], name: str, value: float) -> str:

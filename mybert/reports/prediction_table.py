@@ -11,8 +11,7 @@ from typing import Any
 
 from mybert.artifacts.manifest import json_line
 from mybert.common.languages import marks
-from mybert.reports.components import Predictions
-from mybert.reports.escaping import printable
+from mybert.reports.components import Predictions, printable
 from mybert.reports.stage_files import is_number
 
 _CELL = 300  # characters of a text

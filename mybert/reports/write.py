@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from mybert.artifacts.manifest import REPORT, REPORTS
 from mybert.common.tables import format_cell
-from mybert.reports.escaping import printable
+from mybert.reports.components import printable
 from mybert.reports.findings import find, summary_line
 from mybert.reports.metric_names import percent
 from mybert.reports.pages import page_of

@@ -12,12 +12,12 @@ from zlib import crc32
 
 from mybert.common.errors import UserError
 from mybert.corpus.text.sentences import Splitter, sentence_splitter
-from mybert.finetuning.data.similar_rows import SIMILAR, plain_text
 from mybert.io.documents import read_documents
 from mybert.io.record_formats import TextColumn
 from mybert.retrieval.collections import joined
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import guess_language
+from mybert.rows.similar_rows import SIMILAR, plain_text
 
 _PASSAGE = 120  # words
 _LEAST_WORDS = 4  # of a query, a title or a passage

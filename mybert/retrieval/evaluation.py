@@ -22,12 +22,12 @@ from mybert.artifacts.manifest import (
 from mybert.artifacts.staging import staged_folder
 from mybert.common.progress import Bar
 from mybert.common.tables import RETRIEVAL_SYSTEMS, metric_title, print_table
-from mybert.finetuning.evaluation.settings import EvaluateSettings
 from mybert.io.sources import describe_sources, find_sources
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder
 from mybert.retrieval.ranking import METRICS, fused, score_ranking
 from mybert.retrieval.words import Words, best_rows
+from mybert.tasks.settings import EvaluateSettings
 
 _DEPTH = 1000  # documents of a ranking
 _SHOWN, _WORST = 10, 20  # documents of a query in predictions.jsonl, queries in analysis.json

@@ -10,7 +10,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.tasks.options import TaskOptions
 from mybert.inference.checkpoint import check_max_length
 from mybert.inference.sentence_modules import MODULES
 from mybert.retrieval import trainer as trainers
@@ -18,6 +17,7 @@ from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pairs
+from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
 _PASSAGES = 2000  # most passages among which held-out queries are answered

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from sentence_transformers import SentenceTransformer
 
 from mybert.common.errors import UserError, short
-from mybert.finetuning.data.similar_rows import plain_text
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import Words, best_rows
+from mybert.rows.similar_rows import plain_text
 
 _RETRIEVED = 20  # passages of BM25, and of the model
 _FALSE = 0.95  # share of the positive's scores from which a passage is taken for another answer

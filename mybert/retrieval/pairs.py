@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, short, short_list
-from mybert.finetuning.data.dataset_loading import Split, load_table
-from mybert.finetuning.data.validation import hash_of
 from mybert.retrieval.collections import Texts, joined, read_judgements, read_texts
+from mybert.rows.splits import Split
+from mybert.tasks.reading import hash_of, load_table
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "query": ("query", "anchor", "question", "claim", "sentence1", "sentence_0", "sentence_A", "text1", "premise"),

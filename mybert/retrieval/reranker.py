@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from mybert.common.errors import UserError
-from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.evaluation.settings import PredictorSettings
+from mybert.inference.predictor import Predictor
+from mybert.tasks.settings import PredictorSettings
 
 
 class Reranker:

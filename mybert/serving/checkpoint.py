@@ -12,13 +12,13 @@ from mybert.common.hub import name_for_others
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
 from mybert.explanation.similarity import is_encoder
-from mybert.finetuning.evaluation.inference import logits_of_rows
-from mybert.finetuning.evaluation.predictor import Part, Predictor
-from mybert.finetuning.evaluation.settings import PredictorSettings
 from mybert.inference.batches import token_limit
+from mybert.inference.logits import logits_of_rows
+from mybert.inference.predictor import Part, Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
 from mybert.serving.settings import ServeSettings
+from mybert.tasks.settings import PredictorSettings
 
 MAX_COLUMNS, MAX_COLUMN_SETS = 256, 64  # of a row; of all rows of a request
 MAX_SCORES = 250_000  # of an answer: rows × labels

@@ -6,7 +6,7 @@ from typing import Any
 from scipy.special import expit, logit
 
 from mybert.common.errors import short, short_list
-from mybert.finetuning.evaluation.inference import as_rows, inputs_of, token_count
+from mybert.inference.logits import as_rows, inputs_of, token_count
 from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedCheckpoint
 from mybert.serving.forms import Body, Refused, Work, check_count, check_parameters, field, json_bytes, json_list
 

@@ -16,18 +16,18 @@ from mybert.artifacts.staging import staged_file
 from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
-from mybert.finetuning.data.labels import REGRESSION
-from mybert.finetuning.data.memory_rows import MemoryRows
-from mybert.finetuning.data.similar_rows import Row, nearly_equal, plain_text
-from mybert.finetuning.data.validation import input_texts
-from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.evaluation.labelling_files import RowToLabel, write_rows_to_label
-from mybert.finetuning.evaluation.predict import checked_parts
-from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.tasks.base import ROW, Task
+from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
+from mybert.inference.logits import logits_of
 from mybert.inference.onnx_model import OnnxModel
+from mybert.inference.predict import checked_parts
+from mybert.inference.predictor import Predictor
+from mybert.rows.labels import REGRESSION
+from mybert.rows.similar_rows import Row, nearly_equal, plain_text
+from mybert.rows.tables import MemoryRows
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
 from mybert.suggestion.settings import SuggestSettings
+from mybert.tasks.base import ROW, Task
+from mybert.tasks.reading import input_texts
 
 
 class _Candidate(NamedTuple):
@@ -54,7 +54,8 @@ def suggest(settings: SuggestSettings) -> Path:
     with staged_file(settings.output, read, overwrite=settings.overwrite) as path:
         predictor = Predictor(settings)
         _check_model(settings, predictor)
-        labelled = _labelled_rows(settings, predictor)
+        known = checked_parts(settings.labelled, settings.errors, predictor) if settings.labelled else ()
+        labelled = [rows for part in known for _, rows in part.tables]
         rows, pool = _most_uncertain(settings, predictor, labelled)
         if not pool:
             raise UserError(f"{', '.join(settings.inputs)}: no row is left that is unlike the labelled rows")
@@ -90,13 +91,6 @@ def _check_model(settings: SuggestSettings, predictor: Predictor) -> None:
             f"suggest compares the hidden states of rows, which the ONNX model {settings.model} lacks; use the "
             "checkpoint that it was exported from"
         )
-
-
-def _labelled_rows(settings: SuggestSettings, predictor: Predictor) -> list[Dataset | MemoryRows]:
-    if not settings.labelled:
-        return []
-    parts = checked_parts(settings.labelled, settings.errors, predictor)
-    return [rows for part in parts for _, rows in part.tables]
 
 
 def _most_uncertain(
@@ -146,15 +140,12 @@ def _choose(
         if len(chosen) == settings.count:
             break
     others = np.bincount(most_similar(vectors, chosen), minlength=len(chosen)) - 1
-    return [
-        RowToLabel(one.given, one.row, one.prediction, 1 - one.uncertainty, _notes(one, int(number)))
-        for one, number in zip([pool[row] for row in chosen], others, strict=True)
-    ]
-
-
-def _notes(candidate: _Candidate, others: int) -> dict[str, Any]:
-    similar = f"; most similar to {counted(others, 'other uncertain row')}" if others else ""
-    return {"uncertainty": round(candidate.uncertainty, 4), "reason": candidate.reason + similar}
+    found = []
+    for one, number in zip([pool[row] for row in chosen], others.tolist(), strict=True):
+        similar = f"; most similar to {counted(number, 'other uncertain row')}" if number else ""
+        notes = {"uncertainty": round(one.uncertainty, 4), "reason": one.reason + similar}
+        found.append(RowToLabel(one.given, one.row, one.prediction, 1 - one.uncertainty, notes))
+    return found
 
 
 def _vectors(settings: SuggestSettings, predictor: Predictor, rows: Dataset | MemoryRows) -> np.ndarray:

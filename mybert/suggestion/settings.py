@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.finetuning.evaluation.settings import LABELLING_FORMS, PredictSettings
 from mybert.settings import declare
 from mybert.settings.declare import FILE, ROWS, check, setting
+from mybert.tasks.settings import LABELLING_FORMS, PredictSettings
 
 _MOST = 5000
 

@@ -24,14 +24,14 @@ from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest
 from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.tasks.registry import task_class
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings
 from mybert.pretraining.run import Adjust, Variant, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.scoring.scorer import Scorer
+from mybert.tasks import task_class
+from mybert.tasks.reading import read_split
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
 from tokenization import MyBertTokenizer

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from mybert.finetuning.evaluation.settings import EvaluateSettings
+from mybert.tasks.settings import EvaluateSettings
 
 
 def evaluate(settings: EvaluateSettings) -> Path:
-    """Scores a model; see `mybert.finetuning.evaluation.evaluate` and `mybert.retrieval.evaluation`."""
+    """Scores a model; see `mybert.evaluation.evaluate` and `mybert.retrieval.evaluation`."""
     if settings.documents:
         from mybert.retrieval.evaluation import evaluate_retrieval
 
         return evaluate_retrieval(settings)
-    from mybert.finetuning.evaluation.evaluate import evaluate
+    from mybert.evaluation.evaluate import evaluate
 
     return evaluate(settings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mybert.common.errors import needing
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.tasks.registry import SEARCH_TASKS
+from mybert.tasks import SEARCH_TASKS
 
 if TYPE_CHECKING:
     from mybert.finetuning.arguments import FinetuningArguments

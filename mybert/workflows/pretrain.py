@@ -82,7 +82,7 @@ def _with_corpus(
     from accelerate.utils import broadcast_object_list
 
     from mybert.pretraining.arguments import check_output
-    from mybert.reports.closing_lines import warning_lines
+    from mybert.reports.findings import warning_lines
 
     check_output(settings, arguments)
     processes = PartialState()

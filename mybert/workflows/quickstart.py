@@ -133,7 +133,7 @@ def _build_tokenizer(settings: QuickstartSettings, tokenizer: str) -> None:
 
 
 def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> None:
-    from mybert.reports.closing_lines import warning_lines
+    from mybert.reports.findings import warning_lines
 
     if settings.resume and has_examples_of(settings, corpus, ("seed",)):
         return

@@ -17,7 +17,7 @@ API = {name: inspect.getfullargspec(found).args for name, found in inspect.getme
 FUNCTIONS = {name: name for name in COMMANDS if name in API}
 FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "index": "build_index"}
 CLASSES = {
-    "Predictor": ("mybert.finetuning.evaluation.settings:PredictorSettings", ("model",)),
+    "Predictor": ("mybert.tasks.settings:PredictorSettings", ("model",)),
     "Explainer": ("mybert.explanation.settings:ExplainerSettings", ("model",)),
     "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
     "Scorer": ("mybert.scoring.settings:ScoringSettings", ("model",)),

@@ -23,12 +23,12 @@ from modeling_mybert.answer_decoding_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
 from mybert import cli
 from mybert.commands import COMMANDS
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, OPTIONS, TaskOptions
-from mybert.finetuning.tasks.registry import TASKS, task_class
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.settings.options import OTHER_OPTIONS, complete, options_of, options_without_import
 from mybert.settings.parse import parse_settings
 from mybert.settings.shared import SIZES
+from mybert.tasks import TASKS, task_class
+from mybert.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, OPTIONS, TaskOptions
 
 
 def test_help_and_usage_errors_appear_without_importing_what_takes_long():

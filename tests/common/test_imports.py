@@ -12,46 +12,56 @@ from modeling_mybert.configuration_mybert import MODULES_OF_HEADS
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("modeling_mybert", "tokenization", "mybert")
 _BASE = {"mybert.common", "mybert.settings", "mybert.artifacts"}
-_SHARED = {"modeling_mybert", "tokenization", *_BASE, "mybert.inference", "mybert.io"}
+_BELOW = {"modeling_mybert", "tokenization", *_BASE, "mybert.io"}
+_SHARED = {*_BELOW, "mybert.inference"}
+_TASKS = {*_SHARED, "mybert.rows", "mybert.tasks"}
 ALLOWED = {
     "modeling_mybert": {"mybert.inference"},  # where it is installed
     "tokenization": set(),
     "mybert.common": set(),
     "mybert.settings": {"mybert.common"},
     "mybert.artifacts": {"mybert.common", "mybert.settings", "tokenization", "modeling_mybert"},
-    "mybert.inference": {"modeling_mybert", "tokenization", *_BASE},
+    "mybert.rows": _BELOW,
+    "mybert.tasks": {*_BELOW, "mybert.rows"},
+    "mybert.inference": {*_BELOW, "mybert.rows", "mybert.tasks"},
     "mybert.io": {"modeling_mybert", "tokenization", *_BASE},
     "mybert.reports": {*_BASE, "modeling_mybert"},  # which tags name entities
     "mybert.training": _SHARED,
     "mybert.corpus": {*_SHARED, "mybert.reports"},
     "mybert.pretraining": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},
-    "mybert.finetuning": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},
-    "mybert.comparison": {*_SHARED, "mybert.finetuning", "mybert.reports"},
+    "mybert.evaluation": {*_TASKS, "mybert.reports"},
+    "mybert.finetuning": {*_TASKS, "mybert.training", "mybert.evaluation", "mybert.reports"},
+    "mybert.comparison": {*_TASKS, "mybert.evaluation", "mybert.reports"},
     "mybert.distillation": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.pretraining"},
     "mybert.release": {*_SHARED, "mybert.corpus"},
     "mybert.embedding": {*_SHARED, "mybert.corpus"},
     "mybert.scoring": _SHARED,
     "mybert.adaptation": {*_SHARED, "mybert.corpus"},
-    "mybert.explanation": {*_SHARED, "mybert.finetuning", "mybert.embedding", "mybert.reports"},
-    "mybert.suggestion": {*_SHARED, "mybert.finetuning"},
+    "mybert.explanation": {*_TASKS, "mybert.embedding", "mybert.reports"},
+    "mybert.suggestion": {*_TASKS, "mybert.evaluation"},
     "mybert.retrieval": {
-        *_SHARED,
+        *_TASKS,
         *("mybert.training", "mybert.corpus", "mybert.finetuning", "mybert.embedding", "mybert.reports"),
     },
     "mybert.demo": {
-        *_SHARED,
-        *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
-        "mybert.retrieval",
+        *_TASKS,
+        *("mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release", "mybert.retrieval"),
     },
     "mybert.serving": {
-        *_SHARED,
-        *("mybert.finetuning", "mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release"),
-        "mybert.retrieval",
+        *_TASKS,
+        *("mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release", "mybert.retrieval"),
     },
     "mybert.workflows": {
-        *_SHARED,
+        *_TASKS,
         *("mybert.corpus", "mybert.training", "mybert.pretraining", "mybert.finetuning", "mybert.adaptation"),
-        *("mybert.embedding", "mybert.scoring", "mybert.reports", "mybert.release", "mybert.retrieval"),
+        *(
+            "mybert.evaluation",
+            "mybert.embedding",
+            "mybert.scoring",
+            "mybert.reports",
+            "mybert.release",
+            "mybert.retrieval",
+        ),
     },
 }
 

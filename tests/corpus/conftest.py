@@ -12,7 +12,7 @@ from mybert import cli
 from mybert.artifacts.manifest import read_manifest
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
-from mybert.finetuning.evaluation import predict
+from mybert.inference import predict
 from mybert.io import stored_texts
 
 WORDS = ["time", "year", "people", "way", "day", "man", "woman", "life", "world", "school", "family", "group", "hand"]

@@ -11,9 +11,9 @@ from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.explanation.page import write_page
 from mybert.explanation.settings import ExplainSettings
-from mybert.finetuning.tasks.options import TextOptions, TokenOptions
-from mybert.finetuning.tasks.text_classification import TextClassification
-from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.tasks.options import TextOptions, TokenOptions
+from mybert.tasks.text_classification import TextClassification
+from mybert.tasks.token_classification import TokenClassification
 
 HOSTILE = [
     "<script>document.title = 'changed'</script> a great film",

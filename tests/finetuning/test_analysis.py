@@ -12,17 +12,13 @@ from sklearn.metrics import accuracy_score
 from transformers import AutoModelForSequenceClassification
 
 from mybert import cli
+from mybert.evaluation.analysis import check_slices, groups_of_column, quarters
+from mybert.evaluation.confidence import confidences, reliability
 from mybert.finetuning import report
-from mybert.finetuning.data.data_checks import giveaway_words
-from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.evaluation.analysis import _binned, _column, check_slices
-from mybert.finetuning.evaluation.calibration import (
-    confidences,
-    fit_temperature,
-    labelled_logits,
-    reliability,
-)
+from mybert.finetuning.report import fit_temperature, labelled_logits
+from mybert.finetuning.summary import giveaway_words
 from mybert.io.record_formats import read_json_lines
+from mybert.rows.splits import Split
 
 
 def test_the_expected_calibration_error_is_the_mean_gap_of_ten_bins():
@@ -95,40 +91,42 @@ def test_confidences_of_every_kind_of_prediction(prediction, reference, expected
 
 
 def test_numbers_are_grouped_in_quarters_and_other_values_by_frequency():
-    groups = _binned(list(range(1, 101)))
+    groups = quarters(list(range(1, 101)))
     assert len(set(groups)) == 4 and all(20 <= groups.count(name) <= 30 for name in groups)
     for number, name in zip(range(1, 101), groups, strict=True):
         low, high = (float(part) for part in name.removeprefix("above ").split(" to "))
         assert low <= number <= high
-    assert _binned([3.0, 3.0]) == ["3", "3"]
+    assert quarters([3.0, 3.0]) == ["3", "3"]
     rows = [{"place": f"town {number % 30}"} for number in range(300)] + [{"place": "city"}] * 50
-    named = _column(rows, "place")
+    named = groups_of_column(rows, "place")
     assert named[-1] == "city" and named.count("other") > 100 and len(set(named)) == 13
 
 
 def test_different_values_are_different_groups():
     """Also those that begin alike, and a value that has the name of the rest."""
     deep = [f"{'folder/' * 10}{name}.txt" for name in "abab"]
-    assert _column([{"file": name} for name in deep], "file") == deep
+    assert groups_of_column([{"file": name} for name in deep], "file") == deep
     long = ["a" * 100, "b" * 100]
-    assert _column([{"text": text} for text in long], "text") == [f"{text[:60]}…" for text in long]
-    assert len(set(_column([{"list": [*range(40), number]} for number in range(3)], "list"))) == 3
+    assert groups_of_column([{"text": text} for text in long], "text") == [f"{text[:60]}…" for text in long]
+    assert len(set(groups_of_column([{"list": [*range(40), number]} for number in range(3)], "list"))) == 3
     kinds = ["other"] * 50 + [f"kind {number}" for number in range(20)] * 2
-    groups = _column([{"kind": kind} for kind in kinds], "kind")
+    groups = groups_of_column([{"kind": kind} for kind in kinds], "kind")
     assert groups.count("other") == 50 and groups.count("others") == 18
 
 
 def test_numbers_that_are_large_missing_or_mostly_equal_are_grouped():
     for first in (1_700_000_000, 2**52):
-        groups = _column([{"time": first + number} for number in range(100)], "time")
+        groups = groups_of_column([{"time": first + number} for number in range(100)], "time")
         assert sorted(groups.count(name) for name in set(groups)) == [24, 25, 25, 26]
-        same = _column([{"time": first if number % 20 else first + number} for number in range(300)], "time")
+        same = groups_of_column([{"time": first if number % 20 else first + number} for number in range(300)], "time")
         assert same.count(str(first)) == 286 and str(first + 20) in same
     for missing in (None, "", float("nan"), "nan", float("inf"), 10**400):
-        groups = _column([{"price": missing if number % 5 == 0 else number} for number in range(200)], "price")
+        groups = groups_of_column(
+            [{"price": missing if number % 5 == 0 else number} for number in range(200)], "price"
+        )
         assert [group == "missing" for group in groups] == [number % 5 == 0 for number in range(200)]
         assert len(set(groups)) == 5
-    groups = _column([{"price": number if number % 5 == 0 else 0} for number in range(500)], "price")
+    groups = groups_of_column([{"price": number if number % 5 == 0 else 0} for number in range(500)], "price")
     assert groups.count("0") == 401 and len(set(groups)) == 13 and "other" in groups
 
 

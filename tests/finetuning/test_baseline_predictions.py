@@ -12,8 +12,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 
 from modeling_mybert import MyBertConfig
-from mybert.finetuning.evaluation.simple_models import bag_of_words, most_frequent_tags
-from mybert.finetuning.tasks.registry import task_class
+from mybert.tasks import task_class
+from mybert.tasks.simple_models import bag_of_words, most_frequent_tags
 
 
 def scores(name: str, rows: dict) -> dict[str, float]:

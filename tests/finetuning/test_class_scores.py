@@ -11,8 +11,8 @@ from scipy import stats
 from sklearn import metrics
 
 from modeling_mybert import MyBertConfig
-from mybert.finetuning.evaluation import bootstrap_scores as class_scores
-from mybert.finetuning.tasks.registry import task_class
+from mybert.tasks import bootstrap_scores as class_scores
+from mybert.tasks import task_class
 
 ROWS = 40
 F1_MACRO = functools.partial(metrics.f1_score, average="macro")

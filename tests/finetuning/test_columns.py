@@ -6,9 +6,9 @@ import pytest
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.finetuning.data.conll import read_columns
-from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.rows.conll import read_columns
+from mybert.tasks.reading import read_split
+from mybert.tasks.token_classification import TokenClassification
 
 WORDS = ["Die", "FC", "Bayern", "1", "2", "10\u00a0000", "U.S.", "#tag", "O'Neill", '"', ",", "-", "東京"]
 TAGS = ["O", "O", "O", "B-ORG", "I-ORG", "B-LOC"]

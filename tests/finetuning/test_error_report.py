@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
 from mybert.common.tables import print_table
-from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.evaluation.bootstrap_scores import LabelScores
-from mybert.finetuning.evaluation.error_report import draw_errors, write_errors
-from mybert.finetuning.evaluation.evaluation_result import Evaluation
-from mybert.finetuning.tasks.base import Matrix
+from mybert.evaluation.analysis import Evaluation
+from mybert.evaluation.error_report import draw_errors, write_errors
+from mybert.rows.splits import Split
+from mybert.tasks.base import Matrix
+from mybert.tasks.bootstrap_scores import LabelScores
 
 
 def evaluation(predictions: list, references: list, errors: list, matrix: Matrix | None, **more) -> Evaluation:

@@ -9,9 +9,9 @@ from trained_runs import read_results as results
 
 from mybert import cli
 from mybert.artifacts.manifest import read_manifest
-from mybert.finetuning.data.memory_rows import MemoryRows
-from mybert.finetuning.evaluation import predictor as module
-from mybert.finetuning.evaluation.predictor import Predictor
+from mybert.inference import predictor as module
+from mybert.inference.predictor import Predictor
+from mybert.rows.tables import MemoryRows
 
 LONG = "the very good film " * 20
 ROWS = {  # head of `LABELLED`, options, and rows to predict

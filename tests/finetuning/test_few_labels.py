@@ -14,10 +14,11 @@ from transformers import BertForSequenceClassification, set_seed
 
 from mybert import Predictor, cli
 from mybert.finetuning import few_labels
-from mybert.finetuning.data.held_out import fold_of_rows
-from mybert.finetuning.evaluation.bootstrap_scores import interval_95
+from mybert.finetuning.held_out import fold_of_rows
+from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.task_checkpoint import new_model, new_task
+from mybert.inference.task_checkpoint import new_model
+from mybert.tasks.bootstrap_scores import interval_95
 
 
 def prepared(checkpoint, rows: list[dict]):

@@ -10,8 +10,8 @@ from trained_runs import read_results as results
 
 from modeling_mybert import MyBertConfig
 from mybert import cli
-from mybert.finetuning.data.held_out import held_out_rows
-from mybert.finetuning.tasks.registry import task_class
+from mybert.finetuning.held_out import held_out_rows
+from mybert.tasks import task_class
 
 
 def held_out(rows: list[dict], share: float = 0.1, seed: int = 0, task: str = "text-classification") -> list[int]:

@@ -19,12 +19,13 @@ from trained_runs import read_results as results
 from modeling_mybert import MyBertConfig
 from mybert import Predictor
 from mybert.common.errors import UserError
-from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.data.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
-from mybert.finetuning.data.run_data import _warnings, draw_by_content, draw_rows
-from mybert.finetuning.evaluation.bootstrap_scores import best_label_threshold
-from mybert.finetuning.task_checkpoint import _name_labels_once
-from mybert.finetuning.tasks.text_classification import TextClassification
+from mybert.finetuning.held_out import draw_by_content, draw_rows
+from mybert.finetuning.run_data import _warnings
+from mybert.inference.task_checkpoint import _name_labels_once
+from mybert.rows.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
+from mybert.tasks.bootstrap_scores import best_label_threshold
+from mybert.tasks.reading import read_split
+from mybert.tasks.text_classification import TextClassification
 
 SEVERAL = [["grain", "wheat"], [], ["corn, sweet"], ["wheat", "it's"]]
 FLAGS = {"grain": [1, 0, 0, 0], "wheat": [1, 0, 0, 1]}

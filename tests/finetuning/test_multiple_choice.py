@@ -13,10 +13,12 @@ from trained_runs import read_results
 from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
 from mybert import Predictor, cli
 from mybert.common.errors import UserError
-from mybert.finetuning.data.dataset_loading import Split, read_split, table_of
-from mybert.finetuning.data.stream_input import RowColumns
-from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.tasks.multiple_choice import MultipleChoice
+from mybert.inference.logits import logits_of
+from mybert.rows.splits import Split
+from mybert.rows.tables import table_of
+from mybert.tasks.lines import RowColumns
+from mybert.tasks.multiple_choice import MultipleChoice
+from mybert.tasks.reading import read_split
 from tokenization import MyBertTokenizer
 
 

@@ -4,8 +4,8 @@ import itertools
 import random
 import tracemalloc
 
-from mybert.finetuning.data import similar_rows
-from mybert.finetuning.data.similar_rows import SIMILAR, nearly_equal
+from mybert.rows import similar_rows
+from mybert.rows.similar_rows import SIMILAR, nearly_equal
 
 WORDS = [f"w{number}" for number in range(300)]
 

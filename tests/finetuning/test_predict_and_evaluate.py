@@ -25,12 +25,12 @@ from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
 from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError
-from mybert.finetuning.data.stream_input import read_lines
-from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.evaluation.settings import PredictorSettings
-from mybert.finetuning.task_checkpoint import load_finetuned
-from mybert.finetuning.tasks.text_classification import TextClassification
 from mybert.inference.batches import batches
+from mybert.inference.predictor import Predictor
+from mybert.inference.task_checkpoint import load_finetuned
+from mybert.tasks.lines import read_lines
+from mybert.tasks.settings import PredictorSettings
+from mybert.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
 TEXTS = ["a good film", "the dull, awful story of a very boring book", "no", "fine play", "a scene: the very good one"]
@@ -114,7 +114,7 @@ def test_files_of_every_kind_are_predicted_in_order(classifier, expected, write_
 def test_every_line_of_standard_input_has_one_line_of_output(
     classifier, expected, type_in, monkeypatch, capsys, as_json
 ):
-    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("mybert.inference.predict._ROWS_AT_ONCE", 2)
     texts = [json.dumps({"text": text}) for text in TEXTS] if as_json else TEXTS
     lines = ["", *texts[:2], " \t", "", *texts[2:], ""]
     type_in("".join(f"{line}\n" for line in lines))
@@ -456,7 +456,7 @@ def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys):
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_all_broken_rows_of_a_file_are_reported_together(classifier, tmp_path, monkeypatch, capsys, suffix):
-    monkeypatch.setattr("mybert.finetuning.evaluation.predict._ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("mybert.inference.predict._ROWS_AT_ONCE", 3)
     path = tmp_path / f"rows.{suffix}"
     texts = [" " if number in (2, 3, 7) else "a film" for number in range(8)]
     rows = Dataset.from_dict({"text": texts, "number": range(8)})

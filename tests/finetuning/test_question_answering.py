@@ -12,9 +12,9 @@ from modeling_mybert.answer_decoding_mybert import encode_windows
 from mybert import Predictor
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.data.dataset_loading import Split
-from mybert.finetuning.data.validation import usable_rows
-from mybert.finetuning.tasks.question_answering import QuestionAnswering
+from mybert.rows.splits import Split
+from mybert.tasks.question_answering import QuestionAnswering
+from mybert.tasks.reading import usable_rows
 from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 

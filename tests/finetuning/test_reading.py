@@ -15,16 +15,15 @@ from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import fingerprint, identity
 from mybert.common.errors import UserError
 from mybert.embedding.search import _arriving
-from mybert.finetuning.data.dataset_loading import load_table, read_split
-from mybert.finetuning.data.run_data import load_data
-from mybert.finetuning.data.stream_input import read_lines
+from mybert.finetuning.run_data import load_data, new_task
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.task_checkpoint import new_task
-from mybert.finetuning.tasks.multiple_choice import MultipleChoice
-from mybert.finetuning.tasks.text_classification import TextClassification
-from mybert.finetuning.tasks.token_classification import TokenClassification
 from mybert.io.documents import read_documents
 from mybert.io.files import zstd
+from mybert.tasks.lines import read_lines
+from mybert.tasks.multiple_choice import MultipleChoice
+from mybert.tasks.reading import load_table, read_split
+from mybert.tasks.text_classification import TextClassification
+from mybert.tasks.token_classification import TokenClassification
 
 TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
 LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" for i in range(2000)).encode()

@@ -20,13 +20,14 @@ from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.artifacts.staging import exclusive_lock
 from mybert.finetuning import report
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.data.labels import find_label_typos
 from mybert.finetuning.objective import WeightedLoss
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
+from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import SoftLabels
-from mybert.finetuning.task_checkpoint import new_model, new_task
+from mybert.inference.task_checkpoint import new_model
+from mybert.rows.labels import find_label_typos
 from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 

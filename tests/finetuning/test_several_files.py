@@ -9,9 +9,9 @@ from trained_runs import read_results
 
 import mybert
 from mybert.artifacts.manifest import read_manifest
-from mybert.finetuning.data.dataset_loading import read_splits
+from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.task_checkpoint import new_task
+from mybert.tasks.reading import read_splits
 
 
 def task_of(model, name="text-classification", **options):

@@ -15,11 +15,10 @@ import mybert
 from modeling_mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
 from mybert.artifacts.manifest import fingerprint, read_manifest
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.data.run_data import load_data
 from mybert.finetuning.recipes import planned_runs
+from mybert.finetuning.run_data import load_data, new_task
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, store_logits
-from mybert.finetuning.task_checkpoint import new_task
 from mybert.finetuning.training import Job, build_trainer
 from mybert.training.objective import soft_loss
 from mybert.training.stopping import StopOnSignal

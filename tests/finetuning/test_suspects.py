@@ -12,10 +12,9 @@ from tiny_models import WORDS
 
 import mybert
 from mybert import UserError
-from mybert.finetuning.data.run_data import load_data
-from mybert.finetuning.evaluation.suspects import find_suspects
+from mybert.evaluation.confidence import find_suspects
+from mybert.finetuning.run_data import load_data, new_task
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.task_checkpoint import new_task
 
 SUFFIXES = {"jsonl": "jsonl", "csv": "csv", "label-studio": "json", "doccano": "jsonl", "argilla": "json"}
 

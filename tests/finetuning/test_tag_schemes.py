@@ -13,9 +13,9 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from modeling_mybert import MyBertConfig
 from modeling_mybert.entities_mybert import entity_spans, read_tags
-from mybert.finetuning.data.tag_checks import read_sentences
-from mybert.finetuning.evaluation import entity_scores as entities
-from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.rows.tag_checks import read_sentences
+from mybert.tasks import entities
+from mybert.tasks.token_classification import TokenClassification
 
 TYPES = ("PER", "LOC", "ORG")
 LETTERS = {  # begin, inside, end and single

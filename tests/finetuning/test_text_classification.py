@@ -23,12 +23,12 @@ from transformers import (
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert import Predictor, cli
 from mybert.common.errors import UserError
-from mybert.finetuning.data.run_data import load_data
-from mybert.finetuning.evaluation.inference import logits_of
-from mybert.finetuning.evaluation.settings import PredictorSettings
+from mybert.finetuning.run_data import load_data, new_task
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.finetuning.task_checkpoint import load_finetuned, new_task
-from mybert.finetuning.tasks.text_classification import TextClassification
+from mybert.inference.logits import logits_of
+from mybert.inference.task_checkpoint import load_finetuned
+from mybert.tasks.settings import PredictorSettings
+from mybert.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
 

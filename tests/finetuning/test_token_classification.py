@@ -17,13 +17,12 @@ from modeling_mybert.entities_mybert import read_tags
 from modeling_mybert.words_mybert import WordSplitter
 from mybert import cli
 from mybert.common.errors import UserError
-from mybert.finetuning.data.conll import read_columns
-from mybert.finetuning.data.dataset_loading import read_split
-from mybert.finetuning.data.span_annotations import words_and_tags
-from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.evaluation.tag_differences import joined, tag_differences
-from mybert.finetuning.tasks.token_classification import TokenClassification
-from mybert.finetuning.tasks.word_windows import window_words
+from mybert.inference.predictor import Predictor
+from mybert.rows.annotations import words_and_tags
+from mybert.rows.conll import read_columns
+from mybert.tasks.entities import joined, tag_differences
+from mybert.tasks.reading import read_split
+from mybert.tasks.token_classification import TokenClassification, window_words
 from tokenization import MyBertTokenizer
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

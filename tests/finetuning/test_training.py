@@ -15,8 +15,9 @@ from safetensors.torch import load_file
 from trained_runs import read_results as results
 
 from mybert import cli
-from mybert.finetuning import report, task_checkpoint, training
-from mybert.finetuning.evaluation.evaluate import print_if_nothing_learned
+from mybert.evaluation.evaluate import print_if_nothing_learned
+from mybert.finetuning import report, training
+from mybert.inference import task_checkpoint
 from mybert.training import metrics, sealed_checkpoints
 from mybert.training.trainer import RunTrainer
 

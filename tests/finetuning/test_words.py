@@ -22,9 +22,9 @@ from modeling_mybert import MyBertConfig, MyBertForTokenClassification
 from modeling_mybert.words_mybert import AddedTokens, WordSplitter
 from mybert.common.errors import UserError, warn_once
 from mybert.explanation.explainer import Explainer
-from mybert.finetuning.data.word_rules import learn_word_rules
-from mybert.finetuning.evaluation.predictor import Predictor
-from mybert.finetuning.tasks.token_classification import TokenClassification
+from mybert.inference.predictor import Predictor
+from mybert.rows.word_rules import learn_word_rules
+from mybert.tasks.token_classification import TokenClassification
 from tokenization import MyBertTokenizer
 
 NORMALIZER = BertNormalizer(lowercase=False, strip_accents=False)

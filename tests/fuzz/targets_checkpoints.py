@@ -18,10 +18,10 @@ from targets_text import PIECES, VOCABULARY
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.embedding.embedder import Embedder
-from mybert.finetuning.evaluation.settings import PredictorSettings
-from mybert.finetuning.task_checkpoint import load_finetuned
 from mybert.inference.checkpoint import explain_unreadable, open_checkpoint
+from mybert.inference.task_checkpoint import load_finetuned
 from mybert.release.convert.companions import save_companions
+from mybert.tasks.settings import PredictorSettings
 from tokenization import MyBertTokenizer
 
 WEIGHTS = "model.safetensors"

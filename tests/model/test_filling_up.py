@@ -6,7 +6,7 @@ from labelled_batches import LENGTHS, batch, tokens_computed
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert.inference.cpu import attention as attention_on_cpu
-from mybert.inference.cpu import onednn, rounding
+from mybert.inference.cpu import onednn
 
 
 @pytest.fixture(params=["one group", "several groups"])
@@ -15,7 +15,7 @@ def filled_up(request, monkeypatch):
     monkeypatch.setattr(attention_on_cpu, "COST_OF_A_GROUP", 0 if request.param == "several groups" else 10**9)
 
     def fill(multiple: int) -> None:
-        monkeypatch.setattr(rounding, "row_multiple", lambda total, device, dtype: multiple)
+        monkeypatch.setattr(onednn, "row_multiple", lambda total, device, dtype: multiple)
 
     return fill
 

@@ -7,12 +7,11 @@ from stage_folders import EVALUATION, evaluation_log, losses, training_log, writ
 
 from modeling_mybert import MyBertConfig
 from mybert import UserError, cli, doctor
-from mybert.finetuning.tasks.label_kinds import Regression
-from mybert.reports.closing_lines import closing_lines
-from mybert.reports.findings import find
+from mybert.reports.findings import closing_lines, find
 from mybert.reports.pages.evaluation import score_summary
 from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report
+from mybert.tasks.label_kinds import Regression
 
 FALL = losses(8.0, 3.0)
 HELD_OUT = evaluation_log(eval_mlm_loss=[5.0, 4.0, 3.02, 3.0, 2.99])

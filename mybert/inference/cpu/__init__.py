@@ -3,9 +3,8 @@
 from mybert.inference.cpu.attention import attend, attend_rows
 from mybert.inference.cpu.elementwise import cross_entropy, dropout, softmax
 from mybert.inference.cpu.int8 import use_int8
-from mybert.inference.cpu.onednn import linear
+from mybert.inference.cpu.onednn import linear, round_up
 from mybert.inference.cpu.prepacked import optimize_for_inference
-from mybert.inference.cpu.rounding import round_up
 
 __all__ = [
     "attend",

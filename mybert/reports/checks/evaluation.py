@@ -24,7 +24,7 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         if value is None or constant is None:
             continue
         named = metric_of(metric)
-        good, sure = better_than_constant(found, metric)
+        good, sure = better_than(found, metric, constant)
         evidence = f"{named.title}: {named.written(value)}"
         evidence += f"; the best constant prediction has {named.written(constant)}."
         if has_one_answer(found, metric):
@@ -64,11 +64,6 @@ def better_than(found: Mapping[str, Any], metric: str, other: float) -> tuple[bo
     named, value = metric_of(metric), found["metrics"][metric]
     worst = (interval_of(found, metric) or (value, value))[1 if named.is_loss else 0]
     return named.beats(value, other), named.beats(worst, other)
-
-
-def better_than_constant(found: Mapping[str, Any], metric: str) -> tuple[bool, bool]:
-    """`better_than` the best constant prediction."""
-    return better_than(found, metric, found["constant_baselines"][metric])
 
 
 def has_one_answer(found: Mapping[str, Any], metric: str) -> bool:

@@ -1,0 +1,1 @@
+"""Labelled rows and their predictions: scores with confidence intervals, errors, suspicious labels."""

@@ -1,0 +1,275 @@
+"""Predictions of labelled rows and their scores, and analysis.json.
+
+It has confusions, calibration, precision and recall, scores of groups of rows, and suspicious labels.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.metrics import average_precision_score, precision_recall_curve
+
+from mybert.common.errors import UserError, short_list
+from mybert.evaluation.confidence import Suspect, confidences, reliability
+from mybert.rows.splits import Split
+from mybert.tasks.base import Matrix, Task
+from mybert.tasks.bootstrap_scores import LabelScores, interval_95
+
+_CURVES, _CURVE_POINTS = 5, 60
+_GROUPS = 12  # of a column
+_SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
+_INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
+_SUSPECTS = 50
+_BOUNDED = ("accuracy", "f1", "precision", "recall", "strict_f1")  # how names of metrics from 0 to 1 begin
+_NAME, _TEXT = 60, 300  # characters
+
+
+class Evaluation(NamedTuple):
+    """Predictions for labelled rows and their scores.
+
+    Attributes:
+        metrics: scores on all rows.
+        intervals: metric → bounds of its 95% interval (see `interval_95`); empty without bootstrap samples.
+        baselines: metric → score of the best constant prediction.
+        simple: name of a simple model that learned from the training rows → its scores; empty without these rows.
+        predictions, references, errors: one for each row; see `Task`.
+        worst: the rows with the largest errors, largest first, and what `Task.describe_error` returns for each.
+        labels: the scores of each label; empty for targets without labels.
+        matrix: the confusion matrix; None for tasks without labels.
+        lengths: tokens of each row as the model read them, in all its windows.
+        truncated: whether each row was truncated to `max_length`.
+        seconds: wall time of tokenization and inference.
+    """
+
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    baselines: dict[str, float]
+    simple: dict[str, dict[str, float]]
+    predictions: list[dict]
+    references: list
+    errors: list[float]
+    worst: dict[int, list[str]]
+    labels: dict[str, LabelScores]
+    matrix: Matrix | None
+    lengths: list[int]
+    truncated: list[bool]
+    seconds: float
+
+    @property
+    def cut(self) -> int:
+        """Number of truncated rows."""
+        return sum(self.truncated)
+
+    def results(self) -> dict:
+        """Numbers for results.json."""
+        return {
+            "metrics": self.metrics,
+            "intervals_95": self.intervals,
+            "constant_baselines": self.baselines,
+            "simple_baselines": self.simple,
+            "labels": {name: scores._asdict() for name, scores in self.labels.items()},
+            "rows": len(self.predictions),
+            "rows_cut": self.cut,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(len(self.predictions) / max(self.seconds, 1e-6), 1),
+        }
+
+
+def analyse(
+    task: Task,
+    found: Evaluation,
+    numbers: Sequence[int],
+    given: Sequence[Mapping],
+    slices: Sequence[str],
+    metric: str,
+    suspects: Sequence[Suspect] = (),
+    runs: int = 0,
+) -> dict[str, Any]:
+    """
+    Args:
+        numbers: places of the rows in the file, from 0.
+        given: the rows as in the file, with all columns.
+        slices: columns whose groups of equal or similar values are scored.
+        metric: the score of the groups.
+        suspects: of `find_suspects`, by this number of `runs`.
+
+    Returns:
+        `confusion`, `calibration`, `precision_recall` by label, `slices` by name, the worst `suspects` and the number
+        of all, `suspect_rows`; those that the task has.
+    """
+    groups = {"length in tokens": quarters(found.lengths)}
+    if found.cut:
+        groups["truncated"] = ["yes" if cut else "no" for cut in found.truncated]
+    for column in slices:
+        groups[column] = groups_of_column(given, column)
+    pairs = confidences(found.predictions, found.references)
+    return {
+        "confusion": found.matrix and {"names": found.matrix.names, "counts": found.matrix.counts.tolist()},
+        "calibration": pairs and reliability(*pairs),
+        "precision_recall": _curves(found),
+        "slices": {name: _scores(task, found, values, metric) for name, values in groups.items()},
+        "suspects": [_suspect(suspect, runs, numbers, given) for suspect in suspects[:_SUSPECTS]],
+        "suspect_rows": len(suspects),
+    }
+
+
+def check_slices(splits: Sequence[Split], slices: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: no split has a column of --slices.
+    """
+    if not slices:
+        return
+    columns = dict.fromkeys(name for split in splits for row in split.given() for name in row)
+    for name in slices:
+        if name not in columns:
+            sources = " or ".join(dict.fromkeys(split.source for split in splits)) or "validation or test rows"
+            raise UserError(f"--slices {name}: expected a column of {sources}: {short_list(list(columns))}")
+
+
+def groups_of_column(given: Sequence[Mapping], name: str) -> list[str]:
+    """A group for each row: the value, its range if there are many different numbers, or `missing` beside ranges."""
+    values = [row.get(name) for row in given]
+    numbers = [_number(value) for value in values]
+    known = [number for number in numbers if number is not None and math.isfinite(number)]
+    if len(set(known)) > _GROUPS and None not in numbers:
+        groups = iter(quarters(known))
+        return [next(groups) if math.isfinite(number) else "missing" for number in numbers]
+    return _frequent([value if isinstance(value, str) else repr(value) for value in values])
+
+
+def _frequent(texts: Sequence[str]) -> list[str]:
+    """The most frequent texts, shortened if they still differ; `other`, or `others` beside `other`, for the rest."""
+    kept = [text for text, _ in Counter(texts).most_common(_GROUPS)]
+    shortened = [text if len(text) <= _NAME else f"{text[:_NAME]}…" for text in kept]
+    names = dict(zip(kept, shortened if len(set(shortened)) == len(kept) else kept, strict=True))
+    rest = "others" if "other" in names else "other"
+    return [names.get(text, rest) for text in texts]
+
+
+def _number(value: Any) -> float | None:
+    """The number; NaN for a missing value and for infinity, None for text."""
+    try:
+        number = float(value) if value not in (None, "") else math.nan
+    except (TypeError, ValueError):
+        return None
+    except OverflowError:  # a whole number that is too large for a float
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def quarters(values: Sequence[float]) -> list[str]:
+    """The quarter that each value lies in, named by its bounds; frequent values if most are equal."""
+    numbers = np.asarray(values, dtype=float)
+    edges = np.unique(np.percentile(numbers, (0, 25, 50, 75, 100), method="nearest"))
+    if len(edges) < 3:
+        return _frequent(_written(numbers.tolist()))
+    places = np.clip(np.searchsorted(edges, numbers, side="left"), 1, len(edges) - 1)
+    first, *others = itertools.pairwise(_written(edges.tolist()))
+    names = [f"{first[0]} to {first[1]}", *(f"above {low} to {high}" for low, high in others)]
+    return [names[place - 1] for place in places.tolist()]
+
+
+def _written(numbers: Sequence[float]) -> list[str]:
+    """The numbers with six digits, or with all of them if different numbers would look equal."""
+    rounded = [f"{number:g}" for number in numbers]
+    exact = [repr(number).removesuffix(".0") for number in numbers]
+    return rounded if len(set(rounded)) == len(set(exact)) else exact
+
+
+def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -> list[dict]:
+    """Rows, score and 95% interval of each group."""
+    generator, scores = np.random.default_rng(0), []
+    for name, rows in rows_by_group(groups).items():
+        predictions = [found.predictions[row] for row in rows]
+        references = [found.references[row] for row in rows]
+        samples = max(20, min(_SAMPLES, _DRAWS // len(rows)))
+        interval = intervals(task, predictions, references, samples, generator).get(metric)
+        value = task.score(predictions, references)[metric]
+        scores.append({"value": name, "rows": len(rows), "metric": metric, "score": value, "interval": interval})
+    return scores
+
+
+def intervals(
+    task: Task, predictions: Sequence, references: Sequence, samples: int, generator: np.random.Generator
+) -> dict[str, tuple[float, float]]:
+    """The interval of each metric that has one, from bootstrap `samples` of the rows."""
+    rows, drawn = len(references), {}
+    at_once = max(1, _INDICES_AT_ONCE // rows)
+    for first in range(0, samples, at_once):
+        indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
+        for name, values in task.bootstrap(predictions, references, indices).items():
+            drawn.setdefault(name, []).extend(values)
+    scores = task.score(predictions, references)
+    found = {
+        name: interval_95(values, rows, name in task.row_shares, scores[name], name.startswith(_BOUNDED))
+        for name, values in drawn.items()
+    }
+    return {name: interval for name, interval in found.items() if interval is not None}
+
+
+def rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
+    """The rows of each group, in the order of `_order`."""
+    found: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        found.setdefault(group, []).append(row)
+    return {name: found[name] for name in sorted(found, key=_order)}
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    """Ranges by their upper bound, other names by the alphabet."""
+    number = _number(name.rpartition(" to ")[2])
+    is_text = number is None or math.isnan(number)
+    return is_text, 0.0 if is_text else number, name
+
+
+def _curves(found: Evaluation) -> dict[str, dict]:
+    """Precision and recall of the most frequent labels at every threshold of their probability."""
+    first = found.predictions[0] if found.predictions else {}
+    if not isinstance(first.get("scores"), Mapping):
+        return {}
+    several = "labels" in first
+    curves = {}
+    for label in list(found.labels)[:_CURVES]:
+        true = np.array([label in one if several else label == one for one in found.references])
+        if not true.any() or true.all():
+            continue
+        scores = np.array([prediction["scores"][label] for prediction in found.predictions])
+        precision, recall, thresholds = precision_recall_curve(true, scores)
+        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+        best = int(f1[:-1].argmax())  # the last one has no threshold
+        below = thresholds[best - 1] if best else 0.0
+        places = np.unique(np.linspace(0, len(recall) - 1, _CURVE_POINTS).round().astype(int))
+        curves[label] = {
+            "precision": precision[places].round(4).tolist(),
+            "recall": recall[places].round(4).tolist(),
+            "threshold": np.append(thresholds, 1.0)[places].round(4).tolist(),
+            "best_threshold": round(float(below + thresholds[best]) / 2, 4),  # scores above it are predicted
+            "best_f1": float(f1[best]),
+            "average_precision": float(average_precision_score(true, scores)),
+        }
+    return curves
+
+
+def _suspect(suspect: Suspect, runs: int, numbers: Sequence[int], given: Sequence[Mapping]) -> dict[str, Any]:
+    row, answer = suspect.row, suspect.answer
+    word = f"{answer.word}: " if answer.word else ""
+    names = {True: "yes", False: "no"} if isinstance(answer.reference, bool) else {}
+    return {
+        "row": numbers[row] + 1,
+        "reference": f"{word}{names.get(answer.reference, answer.reference)}",
+        "prediction": str(names.get(answer.predicted, answer.predicted)),
+        "probability": answer.own,
+        "confidence": answer.score,
+        **({"seeds": f"{suspect.runs} of {runs} runs"} if runs else {}),
+        "text": _text(given[row]),
+    }
+
+
+def _text(row: Mapping) -> str:
+    texts = [value for value in row.values() if isinstance(value, str)]
+    texts = texts or [" ".join(map(str, value)) for value in row.values() if isinstance(value, list)][:1]  # not tags
+    return " · ".join(texts)[:_TEXT]

@@ -1,0 +1,139 @@
+"""What the probabilities of answers say: their calibration error, and labels that look incorrect.
+
+The latter by confident learning (Northcutt, Jiang and Chuang 2021).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_BINS = 10
+
+
+class Answer(NamedTuple):
+    """A label of a row, and what the model says: one for a row, for each word, or for each of several labels.
+
+    Attributes:
+        word: of tags; the label of several labels.
+        reference, own: the label that the row has, and its probability.
+        predicted, score: the most probable label, and its probability.
+    """
+
+    word: str
+    reference: Any
+    own: float
+    predicted: Any
+    score: float
+
+    @property
+    def classes(self) -> tuple:
+        """Names of reference and prediction whose probabilities are comparable over rows."""
+        if isinstance(self.reference, bool):
+            return (self.word, self.reference), (self.word, self.predicted)
+        if isinstance(self.reference, int):  # the place of a choice says nothing
+            return "the right choice", "the right choice"
+        return self.reference, self.predicted
+
+    def reason(self) -> str:
+        if isinstance(self.reference, bool):
+            return f"{self.word!r} has {self.score if self.predicted else 1 - self.score:.2f}"
+        if isinstance(self.reference, int):
+            return f"choice {self.reference} has {self.own:.2f}, {self.predicted} has {self.score:.2f}"
+        if self.word:
+            return f"{self.word!r} is {self.predicted} ({self.score:.2f}), not {self.reference}"
+        return f"{self.reference!r} has {self.own:.2f}, {self.predicted!r} has {self.score:.2f}"
+
+
+class Suspect(NamedTuple):
+    """A row whose label looks incorrect, its least probable answer, and the number of runs that contradict it."""
+
+    row: int
+    answer: Answer
+    runs: int
+
+
+def find_suspects(
+    predictions: Sequence[Mapping], references: Sequence, runs: Sequence[Sequence[float]] = ()
+) -> list[Suspect]:
+    """The rows whose label looks incorrect, the worst first.
+
+    A row is contradicted if the model predicts another label with at least the mean probability that rows of that
+    label have for it. As many rows are listed as are contradicted: those whose own label is least probable. Of all
+    rules of cleanlab 2.9, this one finds flipped labels best (benchmarks/results/few_labels.md).
+
+    Args:
+        runs: the errors of the rows in several runs. Rows that most of them contradict come first.
+    """
+    of_rows = [_answers(*pair) for pair in zip(predictions, references, strict=True)]
+    owns: dict[Any, list[float]] = {}
+    for answer in (answer for some in of_rows for answer in some):
+        owns.setdefault(answer.classes[0], []).append(answer.own)
+    expected = {name: sum(values) / len(values) for name, values in owns.items()}
+    wrong, count = [], 0
+    for row, some in enumerate(of_rows):
+        false = [answer for answer in some if answer.predicted != answer.reference]
+        count += any(answer.score >= expected.get(answer.classes[1], 1.0) - 1e-9 for answer in false)
+        if false:
+            worst = min(false, key=lambda answer: answer.own)
+            wrong.append(Suspect(row, worst, sum(errors[row] > 0 for errors in runs)))
+    wrong.sort(key=lambda suspect: (-suspect.runs, suspect.answer.own, -suspect.answer.score, suspect.row))
+    return wrong[:count]
+
+
+def _answers(prediction: Mapping, reference: Any) -> list[Answer]:
+    """The answers of a row: a label, a choice or each tag; none if the model gives no probabilities of them.
+
+    Predictions of tags lack the probability of other tags; it is then at most the rest.
+    """
+    if "labels" in prediction:
+        given = [(label, label in reference, score) for label, score in prediction["scores"].items()]
+        return [
+            Answer(label, true, score if true else 1 - score, score > 0.5, max(score, 1 - score))
+            for label, true, score in given
+        ]
+    if "tags" in prediction:
+        tags = zip(prediction["tokens"], prediction["tags"], reference, prediction["scores"], strict=True)
+        return [Answer(word, true, p if tag == true else 1 - p, tag, p) for word, tag, true, p in tags]
+    answer = prediction.get("choice", prediction.get("label"))
+    if answer is None:
+        return []
+    scores = prediction["scores"]
+    return [Answer("", reference, scores[reference], answer, scores[answer])]
+
+
+def confidences(predictions: Sequence[Mapping], references: Sequence) -> tuple[np.ndarray, np.ndarray] | None:
+    """The probability of each predicted class, and whether it is right: of rows, tags, or each of several labels.
+
+    Returns:
+        (n,) probabilities and (n,) booleans; None for predictions without the probability of a class.
+    """
+    found = [answer for row in zip(predictions, references, strict=True) for answer in _answers(*row)]
+    if not found:
+        return None
+    right = [answer.predicted == answer.reference for answer in found]
+    return np.array([answer.score for answer in found], dtype=np.float64), np.array(right, dtype=bool)
+
+
+def reliability(confidence: np.ndarray, right: np.ndarray) -> dict:
+    """Expected calibration error and the bins of a reliability diagram (Naeini et al. 2015).
+
+    Args:
+        confidence, right: of `confidences`.
+
+    Returns:
+        `expected_calibration_error`: mean |accuracy - confidence| of bins of equal width, weighted by their rows;
+        `confidence` and `accuracy` over all; `bins` that have rows: `from`, `to`, `rows`, `confidence`, `accuracy`.
+    """
+    places = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    found = []
+    for place in np.unique(places).tolist():
+        inside = places == place
+        bounds = {"from": place / _BINS, "to": (place + 1) / _BINS}
+        found.append({**bounds, "rows": int(inside.sum()), **_means(confidence[inside], right[inside])})
+    gaps = [b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in found]
+    return {"expected_calibration_error": sum(gaps) / len(confidence), **_means(confidence, right), "bins": found}
+
+
+def _means(confidence: np.ndarray, right: np.ndarray) -> dict[str, float]:
+    return {"confidence": float(confidence.mean()), "accuracy": float(right.mean())}

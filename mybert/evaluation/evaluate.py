@@ -1,0 +1,247 @@
+"""`mybert evaluate`: score a fine-tuned checkpoint on labelled rows."""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mybert.artifacts.manifest import (
+    ANALYSIS,
+    PREDICTIONS,
+    RESULTS,
+    identity,
+    json_line,
+    versions,
+    write_json,
+    write_manifest,
+)
+from mybert.artifacts.staging import staged_folder
+from mybert.common.errors import visible
+from mybert.common.progress import Bar
+from mybert.common.quantities import counted
+from mybert.common.tables import metric_title, print_table
+from mybert.evaluation.analysis import Evaluation, analyse, check_slices, intervals
+from mybert.evaluation.confidence import Suspect, find_suspects
+from mybert.evaluation.error_report import draw_errors, write_errors
+from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
+from mybert.evaluation.training_rows import describe_training_rows, find_training_rows
+from mybert.inference.logits import logits_of, token_count
+from mybert.inference.task_checkpoint import load_finetuned
+from mybert.rows.splits import Split
+from mybert.tasks.base import CUT, LOWER_IS_BETTER, ROW, Task
+from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, by_label
+from mybert.tasks.reading import read_split, usable_rows
+from mybert.tasks.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
+
+_LABELS_SHOWN = 20
+_WORST = 100  # rows
+
+
+def evaluate(settings: EvaluateSettings) -> Path:
+    """Scores a checkpoint on labelled rows and prints the scores.
+
+    Returns:
+        The output folder with results.json, analysis.json, predictions.jsonl, errors.txt, errors.png and
+        manifest.json.
+
+    Raises:
+        UserError: checkpoint, rows, output or a setting cannot be used; nothing is written.
+    """
+    inputs = (settings.model, settings.data)
+    with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
+        model, tokenizer, task = load_finetuned(settings)
+        split = read_split(settings.data, task, split="validation")
+        for line in split.describe_columns():
+            print(line)
+        stored, task = task.options, task.with_label_reading([split])
+        if task.options != stored:
+            print(task.summary(split.rows))
+        split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
+        check_slices([split], settings.slices)
+        found = evaluate_rows(
+            model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
+        )
+        data = identity(settings.data)
+        trained = find_training_rows(split.rows, task, settings.model, data)
+        of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
+        facts = {"task": task.name, "metric": task.main_metric, "training_rows": trained, **of_run}
+        write_evaluation(folder, found, split, facts, task, settings, Path(settings.model).name)
+        write_manifest(
+            folder,
+            "evaluate",
+            settings=settings,
+            inputs={"model": identity(settings.model), "data": data},
+            counts={"rows": len(split.rows)},
+            metrics=found.metrics,
+        )
+    print_evaluation(settings.data, found, task)
+    if warning := describe_training_rows(trained, settings.data, settings.model):
+        print(warning)
+    return Path(settings.output)
+
+
+def evaluate_rows(
+    model: PreTrainedModel,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    samples: int = 1000,
+    seed: int = 42,
+    max_tokens_per_batch: int | None = None,
+    train: Dataset | None = None,
+    logits: Sequence[np.ndarray] | None = None,
+) -> Evaluation:
+    """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`.
+
+    Args:
+        train: the rows that the model was trained on, for the scores of a simple model beside it.
+        logits: of each feature, in place of those of `model`.
+    """
+    began = time.perf_counter()
+    features = task.features(rows, tokenizer, training=False)
+    if logits is None:
+        with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
+            logits = logits_of(model, task, tokenizer, features, max_tokens_per_batch, bar.update)
+    predictions, references = task.decode(logits, features, rows), task.references(rows)
+    seconds = time.perf_counter() - began
+    marks = task.labelled_spans(predictions, references)
+    errors = task.errors(predictions, references)
+    worst = {
+        row: task.describe_error(predictions[row], references[row], rows[row])
+        for row in np.argsort(-np.asarray(errors), kind="stable")[:_WORST].tolist()
+        if errors[row] > 0
+    }
+    simple = None if train is None else task.simple_predictions(train, rows)
+    return Evaluation(
+        task.score(predictions, references),
+        intervals(task, predictions, references, samples, np.random.default_rng(seed)),
+        task.baselines(references),
+        {task.simple_model: task.score(simple, references)} if simple else {},
+        predictions,
+        references,
+        errors,
+        worst,
+        by_label(*marks) if marks else {},
+        task.matrix(predictions, references),
+        *_lengths(features, len(rows)),
+        seconds,
+    )
+
+
+def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
+    """Tokens of each row, and whether it was truncated."""
+    lengths, truncated, owners = np.zeros(rows, dtype=int), np.zeros(rows, dtype=bool), np.asarray(features[ROW][:])
+    np.add.at(lengths, owners, list(map(token_count, features["input_ids"][:])))
+    if CUT in features.column_names:
+        truncated[owners[np.asarray(features[CUT][:], dtype=bool)]] = True
+    return lengths.tolist(), truncated.tolist()
+
+
+def write_evaluation(
+    folder: Path,
+    found: Evaluation,
+    split: Split,
+    facts: dict,
+    task: Task,
+    settings: EvaluationOptions,
+    model: str,
+    runs: Sequence[Sequence[float]] = (),
+) -> None:
+    """Writes results.json, analysis.json, predictions.jsonl, suspects.*, errors.txt and errors.png.
+
+    Each prediction has the `reference`, the `error`, its `row` or `line` in the file, and the row as `input`.
+
+    Args:
+        model: name of the model.
+        runs: the errors of the rows in several runs of a fine-tuning.
+    """
+    given, slices = list(split.given()), settings.slices
+    suspects = find_suspects(found.predictions, found.references, runs)
+    analysis = analyse(task, found, split.numbers, given, slices, facts["metric"], suspects, len(runs))
+    for column in slices:
+        if len(analysis["slices"][column]) == 1:
+            print(f"--slices {column}: all rows of {split.source} have the same value, so there is one group")
+    (folder / ANALYSIS).write_text(json_line(analysis), encoding="utf-8", newline="\n")
+    write_json(folder / RESULTS, {**found.results(), "rows_left_out": split.left_out, **facts})
+    columns = (given, found.predictions, found.references, found.errors, split.numbers)
+    with (folder / PREDICTIONS).open("w", encoding="utf-8", newline="\n") as file:
+        for row, prediction, reference, error, number in zip(*columns, strict=True):
+            about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
+            file.write(json_line({**prediction, **about}))
+    if suspects:
+        _write_suspects(folder, suspects, found, split, given, task, settings.suspects, model)
+    write_errors(folder / "errors.txt", split, found)
+    draw_errors(folder / "errors.png", found)
+
+
+def _write_suspects(
+    folder: Path,
+    suspects: Sequence[Suspect],
+    found: Evaluation,
+    split: Split,
+    given: Sequence[dict],
+    task: Task,
+    form: str,
+    model: str,
+) -> None:
+    """Writes the rows whose label looks incorrect, with their columns, and prints their number."""
+    rows = [
+        RowToLabel(
+            given[row],
+            split.rows[row],
+            found.predictions[row],
+            answer.score,
+            {split.unit: split.numbers[row] + 1, "probability": round(answer.own, 4), "reason": answer.reason()},
+            found.references[row],
+        )
+        for row, answer, _ in suspects
+    ]
+    path = folder / f"suspects{LABELLING_FORMS[form]}"
+    write_rows_to_label(path, rows, form, model, task)
+    print(f"labels that look incorrect: {len(rows):,} of {counted(len(given), 'row')}, in {path.name}")
+
+
+def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
+    """Prints the scores beside their intervals and baselines, then the scores of each label."""
+    rows = []
+    for name, value in found.metrics.items():
+        low, high = found.intervals.get(name, (None, None))
+        interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
+        others = [scores[name] for scores in (found.baselines, *found.simple.values())]
+        rows.append((task.title(name), value, interval, *others))
+    cut = f", {found.cut:,} truncated to --max-length" if found.cut else ""
+    print(f"{source}: {counted(len(found.predictions), 'row')}, {found.results()['rows_per_second']:,} rows/s{cut}")
+    print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction", *found.simple))
+    if len(found.labels) > 1:
+        rows = [(visible(name), *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
+        more = len(found.labels) - len(rows)
+        title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
+        print_table(title, rows, ("label", *LABEL_COLUMNS))
+
+
+def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
+    """Prints a warning if a constant prediction or a simple model is as good, or nothing can be better."""
+
+    def is_better(value: float, other: float) -> bool:
+        return value < other if metric in LOWER_IS_BETTER else value > other
+
+    value, baseline, title = found.metrics[metric], found.baselines[metric], metric_title(metric)
+    if all(reference == found.references[0] for reference in found.references):
+        print("all validation rows have the same answer, so their scores do not show what the model has learned")
+    elif not is_better(value, baseline):
+        print(
+            f"nothing learned: a constant prediction has {title} {baseline:.4g}, the model {value:.4g}. Try more "
+            "rows or epochs, another --learning-rate, no --freeze, or more pretraining"
+        )
+    else:
+        for name, scores in found.simple.items():
+            if not is_better(value, scores[metric]):
+                print(
+                    f"{name}, a simple model, has {title} {scores[metric]:.4g}, the model {value:.4g}. Try more rows "
+                    "or epochs, a larger --max-length if rows are truncated, or a better pretrained model"
+                )

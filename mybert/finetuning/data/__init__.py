@@ -1,1 +1,0 @@
-"""Labelled rows: loading, validation, summary."""

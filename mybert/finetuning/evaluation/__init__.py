@@ -1,1 +1,0 @@
-"""Inference, scores with confidence intervals, error reports and predictions."""

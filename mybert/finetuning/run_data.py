@@ -1,0 +1,235 @@
+"""Data of a fine-tuning run: load, validate, split, describe, and encode as features."""
+
+import logging
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from accelerate import PartialState
+from datasets import Dataset, concatenate_datasets
+
+from mybert.common.errors import UserError, short_list
+from mybert.common.quantities import counted
+from mybert.finetuning.few_labels import has_few_labels
+from mybert.finetuning.held_out import draw_by_content, held_out_rows
+from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
+from mybert.finetuning.summary import duplicate_rows, overview, print_overview, with_max_length
+from mybert.inference.checkpoint import trained_tokens
+from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
+from mybert.rows.labels import find_joined_labels, find_label_typos
+from mybert.rows.splits import Split
+from mybert.tasks import task_class
+from mybert.tasks.base import Task
+from mybert.tasks.reading import input_texts, read_split, read_splits, usable_rows
+from tokenization import MyBertTokenizer
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 5
+_FEW_ROWS = 10  # fewer are not split, and get a warning
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The usable rows of each split, and features of those that train the model and those that compare checkpoints.
+
+    Without validation rows, `validation_features` is None. `overview` has the statistics of the splits, `duplicates` a
+    warning for each two splits that share rows. `few_labels`: whether the encoder is trained for few labels, and
+    `start` how. `out_of_fold` has logits of the training rows, which are then the validation rows too.
+    """
+
+    splits: dict[str, Split]
+    train_features: Dataset
+    validation_features: Dataset | None
+    overview: dict[str, dict]
+    duplicates: list[str]
+    few_labels: bool = False
+    start: str | None = None
+    out_of_fold: list[np.ndarray] | None = None
+
+
+def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
+    """The task with the configuration of the checkpoint to start from, without its labels and problem type.
+
+    The tokenizer has the length of `--max-length`, or else the one that the checkpoint was trained on.
+    """
+    config, tokenizer = load_config(settings.model)
+    config.problem_type = None
+    for name in ("label_threshold", "tag_scheme", "word_rules"):  # of the labels and rows of an earlier fine-tuning
+        vars(config).pop(name, None)
+    if settings.attn_implementation is not None:
+        config._attn_implementation = settings.attn_implementation
+    if settings.dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
+        config.classifier_dropout = None  # the head then uses hidden_dropout_prob
+    task = make_task(task_class(settings.task), settings, config, tokenizer, {})
+    trained, length = trained_tokens(config, tokenizer), task.options.max_length
+    if length > trained and PartialState().is_main_process:
+        logger.warning(
+            "%s was pretrained on sequences of at most %d tokens. Its later position embeddings are untrained; "
+            "fine-tuning with --max-length %d trains them on these rows only",
+            *(settings.model, trained, length),
+        )
+    tokenizer.model_max_length = settings.max_length or trained  # pipelines truncate where `mybert predict` does
+    return task.with_config(finetuned={"task": task.name, **asdict(task.options)}), tokenizer
+
+
+def load_data(
+    settings: FinetuneSettings,
+    task: Task,
+    tokenizer: MyBertTokenizer,
+    seed: int = 42,
+    verbose: bool = True,
+    few_labels: bool = False,
+) -> tuple[Task, RunData]:
+    """Loads and validates all splits, fits the task to the training rows, and prints statistics.
+
+    `seed` draws the rows of `max_train_samples` and those held out for validation. `few_labels` allows the training
+    for few labels.
+    """
+    train, replaced = _latest(read_splits(settings.train_files, task), task)
+    if settings.max_train_samples is not None:
+        train = train.select(draw_by_content(train.rows, task, settings.max_train_samples, seed))
+    # its checkpoint stores the inputs that the training rows have
+    inputs = [name for name in task.inputs if name in train.rows.column_names]
+    task = task.with_config(finetuned={**getattr(task.config, "finetuned", {}), "inputs": inputs})
+    task = replace(task, trained_inputs=tuple(inputs))
+    task = task.reading_like(train.rows)
+    others = {"validation": settings.validation, "test": settings.test}
+    given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}
+    task = task.with_label_reading([train, *given.values()])
+    left_out: list[str] = []
+    train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors, report=left_out.append)
+    task, length = task.fitted(train.rows), []
+    if settings.max_length is None:
+        limit = trained_tokens(task.config, tokenizer)
+        task, length = with_max_length(task, tokenizer, train.rows, limit, settings.model)
+    tokenizer.model_max_length = task.options.max_length
+    finetuned = {**task.config.finetuned, "max_length": task.options.max_length}
+    task = task.with_config(finetuned=finetuned)
+    teacher = load_teacher(settings, task, tokenizer) if settings.teacher else None
+    if teacher:
+        task = with_labels_of(teacher.task, task, settings.teacher)
+    renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
+    lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
+    splits = {"train": train}
+    few_labels = few_labels and has_few_labels(task, train.rows)
+    if settings.share_held_out and not few_labels:
+        splits, line = _hold_out(settings, train, task, seed)
+        lines.append(line)
+    usable = partial(
+        usable_rows, task=task, tokenizer=tokenizer, training=False, errors=settings.errors, report=lines.append
+    )
+    splits |= {name: usable(split) for name, split in given.items()}
+    unlabelled = None
+    if settings.unlabelled is not None:
+        unlabelled = usable(read_split(settings.unlabelled, task, labelled=False))
+        lines.append(f"unlabelled: {counted(len(unlabelled.rows), 'row')} of {settings.unlabelled}")
+    if settings.class_weights and task.classes is None:
+        raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
+    found, duplicates = overview(splits, task, tokenizer), duplicate_rows(splits, task)
+    if verbose:
+        print(*lines, sep="\n")
+        print_overview(found, task)
+        for line in [*duplicates, *_warnings(found["train"])]:
+            print(f"warning: {line}")
+    validation = splits.get("validation")
+    train_features = task.features(splits["train"].rows, tokenizer, training=True)
+    if teacher:
+        others = unlabelled and task.features(unlabelled.rows, tokenizer, training=True)
+        train_features = _with_teacher(settings, task, teacher, train_features, others, verbose)
+    return task, RunData(
+        splits=splits,
+        train_features=train_features,
+        validation_features=validation and task.features(validation.rows, tokenizer, training=False),
+        overview=found,
+        duplicates=duplicates,
+        few_labels=few_labels,
+    )
+
+
+def _latest(train: Split, task: Task) -> tuple[Split, list[str]]:
+    """Rows of several files without those that a labelled row of a later file with the same texts corrects, and a line
+    that says how many.
+    """
+    if not train.parts:
+        return train, []
+    keys = [tuple("".join(text.split()) for text in texts) for texts in input_texts(train.rows, task)]
+    targets = [train.rows[name][:] for name in task.targets if name in train.rows.column_names]
+    has_label = [all(value is not None for value in values) for values in zip(*targets, strict=True)]
+    files = [number for number, part in enumerate(train.parts) for _ in range(len(part.rows))]
+    last = {key: file for key, file, labelled in zip(keys, files, has_label, strict=True) if labelled}
+    kept = [row for row, (key, file) in enumerate(zip(keys, files, strict=True)) if file >= last.get(key, 0)]
+    if len(kept) == len(keys):
+        return train, []
+    return train.select(kept), [f"corrected by rows of later files: {counted(len(keys) - len(kept), 'row')}"]
+
+
+def _with_teacher(
+    settings: FinetuneSettings,
+    task: Task,
+    teacher: Finetuned,
+    features: Dataset,
+    unlabelled: Dataset | None,
+    verbose: bool,
+) -> Dataset:
+    """The features with the teacher's logits, and those of unlabelled rows after them."""
+    parts = [features] if unlabelled is None else [features, unlabelled]
+    count, soft = sum(map(len, parts)), SoftLabels.of(task, settings)
+    logits = stored_logits(Path(settings.output)) if settings.resume else None
+    if logits is None or len(logits) != count:
+        if verbose:
+            kept = f"; its predictions are kept in {settings.output} until the end, for --resume"
+            print(
+                f"teacher: {settings.teacher} predicts {count:,} features once, for all epochs and runs"
+                + ("" if settings.dry_run else kept),
+                flush=True,
+            )
+        logits = [found for part in parts for found in soft.of_teacher(teacher, task, part)]
+    elif verbose:
+        print(f"--resume: the predictions of the teacher {settings.teacher} for {count:,} features are used again")
+    found, others = with_logits(features, logits[: len(features)]), logits[len(features) :]
+    if unlabelled is None:
+        return found
+    return concatenate_datasets(
+        [found, with_logits(soft.without_labels(unlabelled, others, features.features), others)]
+    )
+
+
+def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -> tuple[dict[str, Split], str]:
+    """Training and validation rows, and the line that reports the split."""
+    share, count = settings.share_held_out, len(train.rows)
+    chosen = held_out_rows(train.rows, task, share, seed) if count >= _FEW_ROWS else []
+    if not chosen:
+        for name in ("sweep", "patience", "metric"):
+            if getattr(settings, name) is not None:
+                raise UserError(f"--{name} needs validation rows, and {count} training rows are too few to split")
+        return {"train": train}, f"no validation: {count} training rows are too few to hold out {share:.0%} of them"
+    rest = sorted(set(range(count)) - set(chosen))
+    held_out = train.select(chosen)._replace(source=f"{share:.0%} of {train.source}", left_out=0)
+    parts = {"train": train.select(rest), "validation": held_out}
+    line = (
+        f"validation: {len(chosen):,} of the {count:,} training rows are held out (--validation-share {share:g}); "
+        "0 trains on all of them, --validation FILE uses other rows"
+    )
+    labels = set().union(*task.row_labels(train.rows))
+    for part, name in (("validation", "validation"), ("train", "training")):
+        if lacking := labels.difference(*task.row_labels(parts[part].rows)):
+            line += f"; labels without a {name} row: {short_list(sorted(lacking))}"
+    return parts, line
+
+
+def _warnings(train: dict) -> list[str]:
+    """Warnings about the training rows, from their overview."""
+    typos = find_label_typos(train["balance"])
+    lines = [*find_joined_labels(train["balance"]), *typos[:_SHOWN]]
+    if len(typos) > _SHOWN:
+        lines.append(f"other pairs of labels that look alike: {len(typos) - _SHOWN:,}")
+    labels, rows = len(train["balance"]), sum(train["balance"].values())
+    if 2 * labels > rows >= _FEW_ROWS:
+        lines.append(f"{labels:,} labels for {rows:,} rows: is --columns label=COLUMN the right column?")
+    if train["rows"] < _FEW_ROWS:
+        lines.append(f"{train['rows']} training rows are very few; scores will mean little")
+    return lines

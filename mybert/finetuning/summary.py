@@ -1,0 +1,195 @@
+"""Statistics and checks of the data before training: labels, lengths, unknown tokens, leaks, telling words."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from sklearn.feature_extraction.text import CountVectorizer
+from transformers import PreTrainedTokenizerBase
+
+from mybert.common.errors import visible
+from mybert.common.languages import marks
+from mybert.common.tables import print_table
+from mybert.finetuning.held_out import draw_rows
+from mybert.rows.similar_rows import nearly_equal, plain_text
+from mybert.rows.splits import Split
+from mybert.tasks.base import Task
+from mybert.tasks.reading import input_texts, row_digests
+
+_LABELS_SHOWN, _SHOWN = 20, 5  # of a table; rows in two parts
+_ROWS, _LABELS = 20_000, 50  # read for words that give labels away
+_WORD_TABLE = 20_000
+_LIFT = 2
+_KEPT = 99  # percent of the rows that are read whole by default
+
+
+def with_max_length(
+    task: Task, tokenizer: PreTrainedTokenizerBase, rows: Dataset, limit: int, name: str
+) -> tuple[Task, list[str]]:
+    """The task with a `max_length` that truncates at most 1% of the rows, if the model `name` was trained on as many.
+
+    Args:
+        task: with the default, which is kept for shorter rows and for tasks that split long rows into windows.
+        limit: the length that the model was trained on.
+
+    Returns:
+        The task, and a line that says what was chosen, why, and what it costs.
+    """
+    if not task.truncates:
+        return task, []
+    lengths, default = np.array([len(ids) for ids in task.token_ids(rows, tokenizer)]), task.options.max_length
+    needed = int(np.percentile(lengths, _KEPT, method="inverted_cdf"))
+    if needed <= default:
+        return task, []
+    length = max(default, min(limit, -(-needed // 8) * 8))
+    line = f"using --max-length {length}: {_KEPT}% of the training rows have at most {needed:,} tokens"
+    if length < needed:
+        line = (
+            f"using --max-length {length}, the length that {name} was trained on: "
+            f"{(lengths > length).mean():.1%} of the training rows are longer and are truncated"
+        )
+    if length > default:
+        cost = np.minimum(lengths, length).sum() / np.minimum(lengths, default).sum()
+        cut = f"{(lengths > default).mean():.1%}"
+        line += f"; --max-length {default} truncates {cut} of them and reads {cost:.1f} times fewer tokens"
+    return replace(task, options=replace(task.options, max_length=length)), [line]
+
+
+def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedTokenizerBase) -> dict[str, dict]:
+    """For each split: rows, count of each label, token lengths, and the shares of long rows and of [UNK] tokens.
+
+    Lengths include special tokens; shares of [UNK] do not.
+    """
+    found = {}
+    for name, split in splits.items():
+        lengths, tokens, unknown = [], 0, 0
+        for ids in task.token_ids(split.rows, tokenizer):
+            lengths.append(len(ids))
+            tokens += len(ids) - ids.count(tokenizer.cls_token_id) - ids.count(tokenizer.sep_token_id)
+            unknown += ids.count(tokenizer.unk_token_id)
+        found[name] = {
+            "source": split.source,
+            "rows": len(split.rows),
+            "balance": dict(task.label_distribution(split.rows).most_common()),
+            "median_length": float(np.median(lengths)),
+            "length_95": int(np.percentile(lengths, 95, method="higher")),
+            "longest": max(lengths),
+            "longer_than_max_length": float(np.mean(np.array(lengths) > task.options.max_length)),
+            "unknown_tokens": unknown / max(tokens, 1),
+        }
+    return found
+
+
+def print_overview(found: Mapping[str, dict], task: Task) -> None:
+    """Prints two tables: lengths of the splits, and counts of labels with their share of rows or of labels."""
+    measures = (
+        ("rows", "rows"),
+        ("tokens, median", "median_length"),
+        ("tokens, 95th percentile", "length_95"),
+        ("tokens, longest", "longest"),
+        (f"rows of more than {task.options.max_length} tokens", "longer_than_max_length"),
+        ("unknown tokens", "unknown_tokens"),
+    )
+    shares = ("longer_than_max_length", "unknown_tokens")
+    rows = [
+        (title, *(f"{split[key]:.2%}" if key in shares else split[key] for split in found.values()))
+        for title, key in measures
+    ]
+    print_table("Data", rows, ("", *found))
+    labels = list(dict.fromkeys(label for split in found.values() for label in split["balance"]))
+    totals = [split["rows"] if task.counted == "rows" else sum(split["balance"].values()) for split in found.values()]
+    rows = []
+    for label in labels[:_LABELS_SHOWN]:
+        counts = [split["balance"].get(label, 0) for split in found.values()]
+        shares = (f"{n:,} ({n / max(total, 1):.1%})" for n, total in zip(counts, totals, strict=True))
+        rows.append((visible(label), *shares))
+    if len(labels) > _LABELS_SHOWN:
+        rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(found))))
+    print_table(f"Labels: count (share of {task.counted})", rows, ("", *found))
+
+
+def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
+    """A warning for each two splits that share inputs, with the places of the rows."""
+    keys = {name: [*zip(row_digests(split.rows, task), split.numbers, strict=True)] for name, split in splits.items()}
+    lines = []
+    for one, other in itertools.combinations(splits, 2):
+        rows_of = dict(reversed(keys[one]))
+        shared = [(rows_of[key], row) for key, row in keys[other] if key in rows_of]
+        if shared:
+            units = splits[one].unit, splits[other].unit
+            shown = [f"{other} {units[1]} {row + 1} is {one} {units[0]} {twin + 1}" for twin, row in shared[:_SHOWN]]
+            shown += ["…"] if len(shared) > _SHOWN else []
+            lines.append(
+                f"rows of {other} ({splits[other].source}) that are also in {one} ({splits[one].source}): "
+                f"{len(shared):,} of {len(keys[other]):,} ({', '.join(shown)})"
+            )
+    return lines
+
+
+def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
+    """
+    Returns:
+        overlaps: for each two parts `of` and `in`: `rows` of the first, and how many of them are in the second:
+            `equal`, or `near`: but for case, punctuation, spaces, or a few words (see `similar_rows`).
+        giveaway_words: for each label the `word` that tells most about it, its `f1` as a rule, and the numbers of
+            rows; the most telling first. Only for one label a row.
+    """
+    rows = {name: list(input_texts(split.rows, task)) for name, split in splits.items()}
+    plain = {name: [tuple(map(plain_text, row)) for row in some] for name, some in rows.items()}
+    overlaps = [
+        _overlap(other, one, rows, plain)
+        for one, other in itertools.combinations(splits, 2)  # train comes first
+    ]
+    train = splits["train"].rows
+    labels = task.references(train)
+    found = {"overlaps": overlaps}
+    if all(isinstance(label, str) for label in labels):
+        found["giveaway_words"] = giveaway_words([" \n ".join(row) for row in rows["train"]], labels)
+    return found
+
+
+def _overlap(of: str, within: str, rows: Mapping[str, list], plain: Mapping[str, list]) -> dict[str, Any]:
+    equal_to, near_to = set(rows[within]), {row for row in plain[within] if any(row)}
+    equal = [row in equal_to for row in rows[of]]
+    similar = zip(plain[of], nearly_equal(plain[of], plain[within]), equal, strict=True)
+    near = sum(not same and (row in near_to or close) for row, close, same in similar)
+    return {"of": of, "in": within, "rows": len(equal), "equal": sum(equal), "near": near}
+
+
+def giveaway_words(texts: Sequence[str], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """The word with the best F1 as a rule for each label: "a text with this word has this label".
+
+    Only words that are `_LIFT` times as frequent in texts with the label count, since the rule "every text" also has
+    an F1 of 0.67 for half of the rows. A label without such a word is left out.
+    """
+    chosen = draw_rows(len(texts), _ROWS, seed=0)
+    names, ids = np.unique([labels[row] for row in chosen], return_inverse=True)
+    vectorizer = CountVectorizer(binary=True, token_pattern=rf"\w[\w{marks()}]*", max_features=_WORD_TABLE)
+    try:
+        words = vectorizer.fit_transform([texts[row] for row in chosen])
+    except ValueError:  # no words at all
+        return []
+    known, total = vectorizer.get_feature_names_out(), np.asarray(words.sum(0)).ravel()
+    found = []
+    for number in np.argsort(-np.bincount(ids))[:_LABELS].tolist():
+        mask = ids == number
+        inside, rows = np.asarray(words[mask].sum(0)).ravel(), int(mask.sum())
+        outside = (total - inside) / max(len(ids) - rows, 1)
+        f1 = np.where(inside / rows >= _LIFT * outside, 2 * inside / (total + rows), 0.0)
+        best = int(f1.argmax())
+        if not f1[best]:
+            continue
+        found.append(
+            {
+                "label": str(names[number]),
+                "word": str(known[best]),
+                "with_label": int(inside[best]),
+                "rows": rows,
+                "without": int(total[best] - inside[best]),
+                "f1": float(f1[best]),
+            }
+        )
+    return sorted(found, key=lambda word: -word["f1"])

@@ -1,0 +1,128 @@
+"""Load checkpoints with the head of a task.
+
+`config.finetuned` of a fine-tuned checkpoint holds the name of its task, the options, and the names of its `inputs`.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_origin
+
+from transformers import PreTrainedModel
+
+from modeling_mybert import MyBertConfig
+from mybert.common.errors import UserError, short
+from mybert.inference.checkpoint import (
+    check_max_length,
+    explain_unreadable,
+    load_model,
+    refuse_other_vocabulary,
+    trained_tokens,
+)
+from mybert.inference.onnx_model import OnnxModel, onnx_file
+from mybert.tasks import task_class, task_of_architecture
+from mybert.tasks.base import Task
+from mybert.tasks.settings import EvaluateSettings, PredictorSettings, TaskSettings
+from tokenization import MyBertTokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class Finetuned(NamedTuple):
+    """A model with the head of a task, in evaluation mode on its device."""
+
+    model: PreTrainedModel | OnnxModel
+    tokenizer: MyBertTokenizer
+    task: Task
+
+
+def new_model(task: Task, checkpoint: str) -> PreTrainedModel:
+    """The checkpoint's encoder with a new head, or with its own head if that has the same shape."""
+    return load_model(task.head, checkpoint, new_head=True, config=task.config)[0]
+
+
+def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
+    """Loads the checkpoint of `mybert evaluate` or `predict`, with its own options unless others are given."""
+    config, tokenizer = load_config(settings.model)
+    _name_labels_once(config, settings.model)
+    stored = _stored_options(config, settings.model)
+    name = settings.task or stored.get("task")
+    kind = task_class(name) if name else task_of_architecture(config.architectures, settings.model)
+    if stored.get("task") != kind.name:
+        stored = {}
+    _check_types(stored, kind, settings.model)
+    task = make_task(kind, settings, config, tokenizer, stored)
+    if isinstance(stored.get("inputs"), list):
+        needed = {*task.inputs} - task.optional
+        inputs = tuple(name for name in task.inputs if name in needed or name in stored["inputs"])
+        task = dataclasses.replace(task, trained_inputs=inputs)
+    task = task.loaded(settings.model)
+    if (path := onnx_file(settings.model)) is not None:
+        if settings.dtype != "float32" or settings.device not in ("auto", "cpu"):
+            raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
+        return Finetuned(OnnxModel(path, task.config), tokenizer, task)
+    model, _, _ = load_model(
+        task.head,
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        remedy=f"fine-tune it with `mybert finetune --task {task.name}`",
+        config=task.config,
+    )
+    return Finetuned(model, tokenizer, task)
+
+
+def load_config(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
+    with explain_unreadable(name):
+        config = MyBertConfig.from_pretrained(name)
+        tokenizer = MyBertTokenizer.from_pretrained(name)
+    refuse_other_vocabulary(name, tokenizer, config)
+    return config, tokenizer
+
+
+def make_task(
+    kind: type[Task],
+    settings: TaskSettings,
+    config: MyBertConfig,
+    tokenizer: MyBertTokenizer,
+    stored: Mapping[str, Any],
+) -> Task:
+    """A task with the given options; others come from the checkpoint or are defaults."""
+    own = {field.name for field in dataclasses.fields(kind.Options)}
+    for field in dataclasses.fields(TaskSettings):
+        if field.name not in own and getattr(settings, field.name) not in (None, []):
+            raise UserError(f"--{field.name.replace('_', '-')} has no effect on {kind.name}; leave it out")
+    default = {"max_length": min(kind.Options.defaults["max_length"], trained_tokens(config, tokenizer))}
+    options = kind.Options.of(vars(settings), stored, default)
+    if settings.stride is not None and getattr(options, "long_texts", None) == "truncate":
+        raise UserError("--stride has no effect without --long-texts window; add that, or leave it out")
+    check_max_length(options.max_length, config, settings.model)
+    return kind(options, config).with_tokenizer(tokenizer)
+
+
+def _name_labels_once(config: MyBertConfig, name: str) -> None:
+    """Repairs configurations of others: `label2id` may be null, names may be numbers or truth values, in any order."""
+    config.id2label = {number: str(label) for number, label in sorted(config.id2label.items())}
+    labels = list(config.id2label.values())
+    config.label2id = {label: number for number, label in config.id2label.items()}
+    if len(config.label2id) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise UserError(f"checkpoint {name}: `id2label` in its config.json has {short(twice)} twice; rename one")
+
+
+def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
+    """Task and options of a fine-tuned checkpoint."""
+    found = getattr(config, "finetuned", None)
+    found = dict(found) if isinstance(found, dict) else {}
+    if not isinstance(found.get("task", ""), str):
+        raise UserError(f"checkpoint {name}: `finetuned` in its config.json has task = {short(found['task'])}")
+    return found
+
+
+def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None:
+    """Raises if a stored value has another type than its option."""
+    for field in dataclasses.fields(kind.Options):
+        expected = list if get_origin(field.type) is list else field.type
+        if field.name in stored and not isinstance(stored[field.name], expected):
+            found = short(stored[field.name])
+            raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {found}")

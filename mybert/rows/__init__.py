@@ -1,0 +1,1 @@
+"""Labelled rows: their formats, columns, labels and tags, whatever the task."""

@@ -1,0 +1,246 @@
+"""Exports of annotation tools: texts with character spans as words and tags, and rows with choices.
+
+Spans are those of spaCy, doccano, Prodigy and Label Studio, choices those of Label Studio and Argilla; doccano's lines
+of texts and labels are rows already.
+"""
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from datasets import Dataset, Features, List, Value
+
+from modeling_mybert.words_mybert import WordSplitter
+from mybert.common.errors import UserError, short
+from mybert.rows.label_columns import of_cell
+from mybert.rows.tables import MemoryRows, table_of
+
+logger = logging.getLogger(__name__)
+
+# names of the columns of texts and annotations; `data` and `annotations` are Label Studio's
+COLUMNS = {
+    "text": ("text", "sentence", "data"),
+    "spans": ("spans", "entities", "ents", "label", "labels", "annotations"),
+}
+VERDICT = {"answer": ("answer",)}  # Prodigy's: accept, reject or ignore
+_FEATURES = {
+    "text": Value("string"),
+    "tokens": List(Value("string")),
+    "offsets": List(List(Value("int64"))),
+    "tags": List(Value("string")),
+    "problem": Value("string"),
+}
+
+
+class Span(NamedTuple):
+    """An entity: `text[start:end]` in characters, or words in place of characters once aligned."""
+
+    start: int
+    end: int
+    label: str
+
+
+def words_and_tags(rows: Dataset, splitter: WordSplitter) -> Dataset:
+    """
+    Args:
+        splitter: splits the texts into words.
+        rows: `text`, and in labelled rows `spans` in the form of one of the exports.
+
+    Returns:
+        `text`, `tokens`, `offsets` (start and end of each token in characters) and, in labelled rows, `tags` in IOB2.
+        `problem` is why a row cannot be used, or None. Spans that end within a word are widened to the whole word,
+        and their number is logged.
+    """
+    names = [name for name in _FEATURES if name != "tags" or "spans" in rows.column_names]
+    if units := _counts_utf16(rows):
+        logger.warning("the offsets of the spans count UTF-16 units, as JavaScript does; they were converted")
+    found = [_convert(row, splitter, units) for row in rows]
+    widened = [f"row {number}: {change}" for number, row in enumerate(found, 1) for change in row["widened"]]
+    if widened:
+        total = sum(row["spans"] for row in found)
+        logger.warning(
+            "%d of %d spans end within a word and were widened, such as %s", len(widened), total, widened[0]
+        )
+    columns = {name: [row[name] for row in found] for name in names}
+    if isinstance(rows, MemoryRows):
+        return MemoryRows(columns)
+    return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
+
+
+def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool) -> dict[str, Any]:
+    """The columns of `words_and_tags`, the number of spans, and the changes of those that were widened."""
+    text = _text_of(row["text"])
+    offsets = splitter(text)
+    spans, aligned, problem = [], [], None
+    if "spans" in row:
+        try:
+            if row.get("answer") not in (None, "accept"):
+                raise ValueError(f"the annotator's answer is {short(row['answer'])}; leave it out, or accept it")
+            for given, shown in _spans_of(row["spans"]):
+                span = (_from_utf16(given, text) or given) if counts_utf16 else given
+                if found := _problem(span, shown, text):
+                    raise ValueError(found)
+                spans.append(span)
+            aligned = [_align(span, offsets, text) for span in spans]
+            _refuse_overlaps(aligned, offsets, text)
+        except ValueError as error:
+            spans, aligned, problem = [], [], str(error)
+    widened, tags = [], ["O"] * len(offsets)
+    for span, words in zip(spans, aligned, strict=True):
+        tags[words.start : words.end] = [f"B-{words.label}", *[f"I-{words.label}"] * (words.end - words.start - 1)]
+        given, found = text[span.start : span.end].strip(), text[offsets[words.start][0] : offsets[words.end - 1][1]]
+        widened += [f"{short(given)} to {short(found)}"] if given != found else []
+    return {
+        "text": text,
+        "tokens": [text[start:end] for start, end in offsets],
+        "offsets": list(map(list, offsets)),
+        "tags": tags,
+        "problem": problem,
+        "spans": len(spans),
+        "widened": widened,
+    }
+
+
+def _text_of(value: Any) -> str:
+    """A text, or Label Studio's object with one."""
+    if isinstance(value, Mapping):
+        texts = [one for one in value.values() if isinstance(one, str)]
+        value = value.get("text") or (texts[0] if len(texts) == 1 else None)
+    return value if isinstance(value, str) else ""
+
+
+def _spans_of(annotation: Any) -> list[tuple[Span, str | None]]:
+    """The spans, each with the text that its annotation shows.
+
+    Raises:
+        ValueError: the annotation has none of the known forms.
+    """
+    if isinstance(annotation, str):
+        annotation = of_cell(annotation)
+    if not isinstance(annotation, list):
+        raise ValueError(
+            f'expected a list of spans such as [[0, 3, "PER"]], found {short(annotation)}; write [] for a text '
+            "without entities"
+        )
+    return [_span_of(item) for item in _label_studio_results(annotation)]
+
+
+def _counts_utf16(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the texts that the annotations show prove that all offsets count UTF-16 units, not characters."""
+    proofs = set()
+    for row in rows:
+        text = _text_of(row["text"])
+        if "spans" not in row or max(text, default="") <= "\uffff":
+            continue
+        with contextlib.suppress(ValueError):  # reported with its row
+            for span, shown in _spans_of(row["spans"]):
+                units = _from_utf16(span, text)
+                fits = _problem(span, shown, text) is None, units is not None and not _problem(units, shown, text)
+                if shown is not None and fits[0] != fits[1]:
+                    proofs.add("characters" if fits[0] else "units")
+    return proofs == {"units"}
+
+
+def _span_of(item: Any) -> tuple[Span, str | None]:
+    """A span, and the text that its annotation shows."""
+    if isinstance(item, Mapping):
+        known = {str(key).removesuffix("_offset"): value for key, value in item.items() if value is not None}
+        start, end, label = known.get("start"), known.get("end"), known.get("label", known.get("labels"))
+    else:
+        start, end, label = item if isinstance(item, Sequence) and len(item) == 3 else (None, None, None)
+    label = label[0] if isinstance(label, list) and len(label) == 1 else label
+    if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
+        raise ValueError(f"expected spans of start, end and one label, found {short(item)}")
+    shown = item.get("text") if isinstance(item, Mapping) else None
+    return Span(start, end, label), shown if isinstance(shown, str) else None
+
+
+def _problem(span: Span, shown: str | None, text: str) -> str | None:
+    """Why a span is not one of the text, or None."""
+    start, end, label = span
+    if not 0 <= start < end <= len(text):
+        return f"the span {start} to {end} ({label}) lies outside the text of {len(text)} characters"
+    if shown is not None and shown.split() != text[start:end].split():
+        return (
+            f"the span {start} to {end} is {short(text[start:end])}, its annotation says {short(shown)}; offsets "
+            "count characters (code points)"
+        )
+    return None
+
+
+def _from_utf16(span: Span, text: str) -> Span | None:
+    """A span in characters, if `span` counts UTF-16 units, as programs in JavaScript do; None if it does not."""
+    units = [0, *itertools.accumulate(1 + (character > "\uffff") for character in text)]
+    if span.start not in units or span.end not in units:
+        return None
+    return Span(units.index(span.start), units.index(span.end), span.label)
+
+
+def _label_studio_results(annotation: list) -> list:
+    """The labelled regions of Label Studio's only finished annotation; other annotations as they are."""
+    if not annotation or not all(isinstance(one, Mapping) and "result" in one for one in annotation):
+        return annotation
+    finished = [one for one in annotation if not one.get("was_cancelled")]
+    if len(finished) != 1:
+        raise ValueError(f"{len(finished)} finished annotations; keep one")
+    values = [result.get("value") or {} for result in finished[0]["result"]]
+    return [value for value in values if value.get("labels")]
+
+
+def _align(span: Span, offsets: list[tuple[int, int]], text: str) -> Span:
+    """The words that a span touches; raises ValueError if there are none."""
+    words = [word for word, (start, end) in enumerate(offsets) if start < span.end and end > span.start]
+    if not words:
+        raise ValueError(f"the span {span.start} to {span.end} ({span.label}) holds no word: {short(text)}")
+    return Span(words[0], words[-1] + 1, span.label)
+
+
+def _refuse_overlaps(spans: list[Span], offsets: list[tuple[int, int]], text: str) -> None:
+    for pair in itertools.pairwise(sorted(spans)):
+        if pair[1].start < pair[0].end:
+            shown = [f"{short(text[offsets[a][0] : offsets[b - 1][1]])} ({label})" for a, b, label in pair]
+            raise ValueError(f"the spans {' and '.join(shown)} share a word, which can have one tag; keep one of them")
+
+
+def read_label_studio(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:
+    """Tasks with the columns of `data` and, as `label`, the choice or choices of their only finished annotation.
+
+    Without a choice they have none of several labels.
+    """
+
+    def convert(row: Mapping[str, Any]) -> dict[str, Any]:
+        finished = [one for one in row["annotations"] or () if not one.get("was_cancelled")]
+        if len(finished) > 1:
+            raise UserError(f"{len(finished)} finished annotations of {short(row['data'])}; keep one")
+        values = [result.get("value") or {} for one in finished for result in one.get("result") or ()]
+        chosen = [name for value in values for name in value.get("choices") or ()]
+        label = chosen[0] if len(chosen) == 1 else chosen
+        return {**(row["data"] or {}), "label": label if finished else None}
+
+    return _converted(rows, {"data", "annotations"}, convert)
+
+
+def read_argilla(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:
+    """Records with the columns of `fields` and, by the names of their questions, the first response to each."""
+
+    def convert(row: Mapping[str, Any]) -> dict[str, Any]:
+        responses = {name: given[0].get("value") for name, given in (row["responses"] or {}).items() if given}
+        return {**(row["fields"] or {}), **responses}
+
+    return _converted(rows, {"fields", "responses"}, convert)
+
+
+def _converted(
+    rows: Dataset | MemoryRows, columns: set[str], convert: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> Dataset | MemoryRows:
+    """The converted rows if they have all of `columns`, else `rows`."""
+    if isinstance(rows, MemoryRows) or not columns <= {*rows.column_names}:  # single rows are texts
+        return rows
+    try:
+        return table_of([convert(row) for row in rows])
+    except (AttributeError, TypeError, KeyError) as error:
+        raise UserError(
+            f"the columns {' and '.join(sorted(columns))} are no export of Label Studio or Argilla"
+        ) from error

@@ -1,0 +1,210 @@
+"""Names of labels, and the kind of problem of a column of labels."""
+
+import difflib
+import math
+import re
+import shlex
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from mybert.common.errors import UserError, short, short_list
+
+PROBLEMS = {  # and their names in `config.problem_type`
+    "single-label": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "regression": "regression",
+}
+SINGLE, MULTI, REGRESSION = PROBLEMS.values()
+READINGS = {
+    "letters": "letters from A",
+    "from-0": "numbers from 0",
+    "from-1": "numbers from 1",
+    "texts": "texts of the choices",
+}
+"""What labels of multiple-choice may be; letters are also read beside numbers."""
+_FEW_WORDS = 0.1  # share of labels that may be words (N/A, -) in a column of numbers
+_TYPO_ROWS, _TYPO_RATIO, _MOST_COMPARED = 5, 20, 200  # rows of a typo at most; times as many rows of the right label
+_FEW_LABELS = 5
+_DIGITS = re.compile(r"[0-9]+")
+_AFFIX = re.compile(r"^[BIESLUM]-|-[BIESLUM]$")  # position prefix or suffix of an entity tag
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,([0-9]{1,2}|[0-9]{4,})")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_WHOLE_FLOAT = re.compile(r"-?[0-9]{1,15}\.0+")
+
+
+def is_missing(label: Any) -> bool:
+    """Whether a label is None, a text of spaces, an empty text or NaN."""
+    return label is None or label != label or (isinstance(label, str) and not label.strip())
+
+
+def label_name(label: Any) -> str:
+    """The text of a label. Whole numbers lose their fraction: 1, 1.0 and "1.0" are one class in every format."""
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    name = f"{label.normalize():f}" if isinstance(label, Decimal) and label.is_finite() else str(label)
+    name = name if name.isascii() else unicodedata.normalize("NFC", name)
+    return name.split(".")[0] if _WHOLE_FLOAT.fullmatch(name) else name
+
+
+def plain(text: str) -> str:
+    """The text without case, invisible characters and the number and kind of spaces."""
+    seen = "".join(sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf")
+    return " ".join(seen.casefold().split())
+
+
+def known_name(label: Any, known: Mapping[str, int]) -> str:
+    """`label_name`, or the spelling of the label itself where the checkpoint has that: `1.0`, or `true` for True."""
+    spellings = (label_name(label), str(label), str(label).lower(), unicodedata.normalize("NFD", str(label)))
+    return next((name for name in spellings if name in known), str(label))
+
+
+def number(label: Any) -> float | None:
+    """The finite number that a number or text represents, else None. Truth values are not numbers."""
+    if isinstance(label, bool) or not isinstance(label, (int, float, str, Decimal)):
+        return None
+    try:
+        found = float(label)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+class ProblemType(NamedTuple):
+    """`config.problem_type` of a model and the reason for it."""
+
+    name: str
+    reason: str
+
+
+def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType:
+    """The kind of problem of labels, by the same rule for all file formats.
+
+    Lists are multi-label. Numbers are regression if at least half of them have a fraction, and classes if none has.
+    Other labels are classes; where at most a tenth of the labels are words, the others decide.
+
+    Args:
+        labels: of the training rows; missing ones are left out.
+        asked: a key of `PROBLEMS` that overrides the rule.
+    """
+    if asked is not None:
+        return ProblemType(PROBLEMS[asked], f"because of --problem {asked}")
+    labels = [label for label in labels if not is_missing(label)]
+    if any(isinstance(label, (list, dict)) for label in labels):
+        return ProblemType(MULTI, "because the labels are lists")
+    numbers = [found for found in map(number, labels) if found is not None]
+    fractions = [found for found in numbers if not found.is_integer()]
+    words = len(labels) - len(numbers)
+    if words > _FEW_WORDS * len(labels) or not numbers:
+        truths = labels and {*map(str, labels)} <= {"True", "False", "true", "false"}
+        pointed = list(filter(None, map(with_point, labels)))
+        hint = f" (for numbers, write {pointed[0]})" if 2 * len(pointed) > len(labels) else ""
+        return ProblemType(SINGLE, f"because the labels are {'truth values' if truths else f'words{hint}'}")
+    if not fractions:
+        return ProblemType(SINGLE, f"because the labels are {'words and ' if words else ''}whole numbers")
+    if 2 * len(fractions) < len(numbers):
+        raise UserError(
+            f"{len(fractions):,} of {len(numbers):,} labels have a fraction, such as {fractions[0]:g}, the others are "
+            "whole numbers: correct them, or choose --problem regression or --problem single-label"
+        )
+    return ProblemType(
+        REGRESSION, f"because {len(fractions):,} of {len(numbers):,} labels are numbers with a fraction"
+    )
+
+
+def check_numbering(labels: Iterable[Any], known: Iterable[str]) -> None:
+    """Raises if labels are whole numbers that count from another number than those of the model.
+
+    Rows with the unknown number could be left out, but the others would have the label of another class.
+    """
+    known = sorted(map(int, known)) if all(map(_WHOLE.fullmatch, known)) else []
+    if known != list(range(known[0], known[0] + len(known)) if known else ()) or len(known) < 2:
+        return
+    found = {int(name) for name in map(label_name, labels) if _WHOLE.fullmatch(name)}
+    for unknown, missing in ((known[0] - 1, known[-1]), (known[-1] + 1, known[0])):
+        if unknown in found and missing not in found:
+            shift = 1 if unknown < missing else -1
+            renamed = " ".join([f"{n - shift}={n}" for n in known[:3]] + ["…"] * (len(known) > 3))
+            raise UserError(
+                f"a label is {unknown} and none is {missing}, the model was trained on {known[0]} to {known[-1]}; if "
+                f"these labels count from another number, rename all: --label-names {renamed}"
+            )
+
+
+def with_point(label: Any) -> str | None:
+    """A number with a decimal comma as a number with a point; None for other labels, also for thousands (1,000)."""
+    return str(label).strip().replace(",", ".") if _DECIMAL_COMMA.fullmatch(str(label).strip()) else None
+
+
+def sort_labels(labels: Iterable[Any]) -> list[str]:
+    """The distinct names: whole numbers in numeric order, words in alphabetical order."""
+    names = set(map(label_name, labels))  # 1 and "1" are one label, 1 and True are two
+    numbers = all(map(_WHOLE.fullmatch, names))
+    return sorted(names, key=lambda name: (int(name) if numbers else 0, name))
+
+
+def find_label_typos(counts: Mapping[str, int]) -> list[str]:
+    """A warning for each label, with its number of rows, that is probably a misspelling of another label.
+
+    Labels are compared without case, spaces, `-` and `_`. A rare label is also compared with frequent ones from which
+    it differs in one or two letters. Differences in digits, in B- and I-, or in a prefix (in-, un-) are intended.
+    """
+    found, alike = [], {}
+    names = sorted(counts, key=counts.get, reverse=True)
+    for name in names:
+        twin = alike.setdefault(re.sub(r"[ _-]+", " ", plain(name)), name)
+        rare = counts[name] <= _TYPO_ROWS and len(names) <= _MOST_COMPARED
+        often = [other for other in names if counts[other] >= _TYPO_RATIO * counts[name]] if rare else ()
+        near = twin if twin != name else next((other for other in often if _is_misspelt(name, other)), None)
+        if near and len(name) > 1 and _DIGITS.findall(near) == _DIGITS.findall(name):
+            words = [f"{name}={near}", *([] if plain(name) == plain(near) else [f"{near}={near}"])]
+            found.append(
+                f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}) and is trained as a "
+                "separate label; if it is a typo, correct it or merge both by --label-names "
+                + " ".join(map(_quoted, words))
+            )
+    return found
+
+
+def _quoted(word: str) -> str:
+    """A word of `--label-names`, as a shell reads it."""
+    if word.isprintable():
+        return shlex.quote(word)
+    signs = word.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in signs) + "'"
+
+
+def _is_misspelt(name: str, other: str) -> bool:
+    """Whether two long names differ in one or two letters."""
+    name, other = (_AFFIX.sub("", tag) for tag in (name, other))
+    in_front = name.endswith(other) or other.endswith(name)
+    if in_front or min(len(name), len(other)) < 5 or abs(len(name) - len(other)) > 2:
+        return False
+    codes = difflib.SequenceMatcher(None, name, other, autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in codes if tag != "equal") <= 2
+
+
+def find_joined_labels(counts: Mapping[str, int]) -> list[str]:
+    """A warning if labels such as `grain;wheat` look like several labels joined by a separator."""
+    for separator in ";|," if len(counts) <= _MOST_COMPARED else "":
+        parts = {name: [part.strip() for part in name.split(separator)] for name in counts}
+        times = Counter(part for several in parts.values() for part in several)
+        for name, several in parts.items():
+            again = len(several) > 1 and all(several) and any(times[part] > 1 for part in several)
+            if again and not all(map(str.isdigit, several)):
+                return [f"the label {name!r} looks like several labels; --label-separator '{separator}' splits them"]
+    return []
+
+
+def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:
+    """The reason why a label cannot be used, or None. Training rows define the labels: `known` is None for them."""
+    if is_missing(label):
+        return "the label is missing"
+    if not isinstance(label, (str, int, float, Decimal)):
+        return f"the label {short(label)} is neither a word nor a number"
+    if known is not None and known_name(label, known) not in known:
+        few = f" ({short_list(known)})" if len(known) <= _FEW_LABELS else ""
+        return f"the label {short(label_name(label))} is not among the {len(known)} trained on{few}"
+    return None

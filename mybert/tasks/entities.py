@@ -1,0 +1,124 @@
+"""Entities in tags: their scores as in CoNLL's scorer and in seqeval's strict mode, and the wrong ones as text."""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+import numpy as np
+from seqeval import scheme as seqeval_schemes
+from seqeval.scheme import Entities
+
+from modeling_mybert.entities_mybert import Entity, Mark, TagSet, entity_spans
+
+
+def find(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark]) -> list[frozenset[Entity]]:
+    """The entities of each sentence."""
+    return [frozenset(entity_spans(tags, marks)) for tags in sentences]
+
+
+def find_strict(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark], scheme: str) -> list[frozenset[Entity]]:
+    """The entities of each sentence whose tags follow the scheme, as in seqeval's strict mode."""
+    if scheme == "IO":  # any tags follow it
+        return find(sentences, marks)
+    has_single = any(mark.role == "S" for mark in marks.values())
+    kinds = {kind: str(number) for number, kind in enumerate(dict.fromkeys(mark.kind for mark in marks.values()))}
+    names = {number: kind for kind, number in kinds.items()}
+    scheme = scheme if scheme in ("IOB1", "IOB2", "IOE1", "IOE2") else "IOBES"
+    found = []
+    for tags in sentences:
+        roles = [mark and [mark.role, kinds[mark.kind]] for mark in map(marks.get, tags)]
+        for start, end, _ in () if has_single or scheme != "IOBES" else entity_spans(tags, marks):
+            if end - start == 1 and roles[start][0] == "B":  # in B, I, E without a letter for single words
+                roles[start][0] = "S"
+        plain = tuple("-".join(role) if role else "O" for role in roles)
+        found.append(frozenset((start, end, names[kind]) for start, end, kind in _find_strict(plain, scheme)))
+    return found
+
+
+@functools.lru_cache(1 << 18)  # several scores need the same entities, and seqeval is slow
+def _find_strict(tags: tuple[str, ...], scheme: str) -> frozenset[Entity]:
+    if scheme == "IOE1":  # seqeval's does not find all; it is IOB1 read from the end
+        mirrored = _find_strict(tuple(tag.replace("E", "B") for tag in reversed(tags)), "IOB1")
+        return frozenset((len(tags) - end, len(tags) - start, kind) for start, end, kind in mirrored)
+    found = Entities([list(tags)], getattr(seqeval_schemes, scheme)).entities[0]
+    return frozenset((entity.start, entity.end, entity.tag) for entity in found)
+
+
+def score(
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], tags: TagSet, samples: np.ndarray
+) -> dict[str, list[float]]:
+    """Scores of entities on each of `samples` (samples, rows): `precision`, `recall` and `f1` of CoNLL's scorer
+    conlleval, and `strict_f1` of the entities whose tags follow the scheme."""
+    both = predictions, references
+    strict = ratios(*(find_strict(each, tags.marks, tags.scheme) for each in both), samples)
+    return {**ratios(*(find(each, tags.marks) for each in both), samples), "strict_f1": strict["f1"]}
+
+
+def ratios(
+    predicted: Sequence[Set[Entity]], true: Sequence[Set[Entity]], samples: np.ndarray
+) -> dict[str, list[float]]:
+    """Precision, recall and F1 of all entities on each of `samples` (samples, rows); 0 where undefined."""
+    counts = np.array([(len(one & other), len(one), len(other)) for one, other in zip(predicted, true, strict=True)])
+    right, found, expected = counts[samples].sum(1).T
+    shares = {"precision": (right, found), "recall": (right, expected), "f1": (2 * right, found + expected)}
+    return {name: (above / np.maximum(below, 1)).tolist() for name, (above, below) in shares.items()}
+
+
+_CONTEXT = 5  # words on each side
+
+
+def tag_differences(
+    text: str,
+    offsets: Sequence[Sequence[int]],
+    predicted: Sequence[str],
+    reference: Sequence[str],
+    marks: Mapping[str, Mark] | None,
+) -> list[str]:
+    """A line for each span of words with differing entities (or tags): `… in [Paris: LOC → predicted ORG] on …`.
+
+    `offsets` are the start and end of each word in `text`, in characters. `marks` are of a `TagSet`, None for other
+    tags.
+    """
+    spans = [set() if marks is None else set(entity_spans(tags, marks)) for tags in (reference, predicted)]
+    if spans[0] == spans[1]:  # no entities, or the same ones in other tags
+        wrong = [word for word, pair in enumerate(zip(reference, predicted, strict=True)) if len(set(pair)) > 1]
+        spans = [{(word, word + 1, tags[word]) for word in wrong} for tags in (reference, predicted)]
+    found = []
+    for start, end in _regions(spans[0] ^ spans[1]):
+        sides = [sorted(span for span in side if span[0] < end and span[1] > start) for side in spans]
+        left, right = max(0, start - _CONTEXT), min(len(offsets), end + _CONTEXT)
+        before, inside, after = (
+            " ".join(text[offsets[a][0] : offsets[b - 1][1]].split()) if a < b else ""
+            for a, b in ((left, start), (start, end), (end, right))
+        )
+        names = [
+            ", ".join(
+                kind if (a, b) == (start, end) else f'"{text[offsets[a][0] : offsets[b - 1][1]]}" {kind}'
+                for a, b, kind in side
+            )
+            for side in sides
+        ]
+        change = f"{names[0]} → predicted {names[1]}" if all(names) else ""
+        change = change or (f"{names[0]} → missed" if names[0] else f"spurious {names[1]}")
+        parts = ["…" * (left > 0), before, f"[{inside}: {change}]", after, "…" * (right < len(offsets))]
+        found.append(" ".join(filter(None, parts)))
+    return found
+
+
+def _regions(spans: set[tuple[int, int, str]]) -> list[tuple[int, int]]:
+    """Spans that overlap, united."""
+    regions: list[tuple[int, int]] = []
+    for start, end, _ in sorted(spans):
+        if regions and start < regions[-1][1]:
+            regions[-1] = regions[-1][0], max(end, regions[-1][1])
+        else:
+            regions.append((start, end))
+    return regions
+
+
+def joined(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Words as a text with spaces between, and the start and end of each in it."""
+    offsets, start = [], 0
+    for word in words:
+        offsets.append((start, start + len(word)))
+        start += len(word) + 1
+    return " ".join(words), offsets

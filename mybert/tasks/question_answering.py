@@ -1,0 +1,291 @@
+"""question-answering: the span of a context that answers a question, or no answer."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from datasets import Dataset, Features, List, Value
+from transformers import PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertForQuestionAnswering
+from modeling_mybert.answer_decoding_mybert import (
+    NO_ANSWER,
+    Answers,
+    WindowLogits,
+    decode_answers,
+    encode_windows,
+)
+from mybert.common.errors import UserError, short
+from mybert.common.json_io import parse_json, unwritable
+from mybert.common.quantities import counted
+from mybert.common.text_windows import window_count
+from mybert.io.files import file_format, open_file
+from mybert.rows.splits import Problem, text_problem
+from mybert.tasks import squad_scores as squad
+from mybert.tasks.base import ROW, Task, map_rows
+from mybert.tasks.options import AnswerOptions
+
+_KINDS = {str: "a text", int: "a whole number", list: "a list"}
+_ROWS = Features(
+    {
+        "id": Value("string"),
+        "question": Value("string"),
+        "context": Value("string"),
+        "answers": {"text": List(Value("string")), "answer_start": List(Value("int64"))},
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionAnswering(Task):
+    """Spans of a context, as in SQuAD 1.1 and 2.0 (Devlin et al. 2019, 4.2 and 4.3).
+
+    A long context is split into windows. The target of a window that does not contain the whole answer is [CLS]. If
+    training rows have questions without an answer, "no answer" is predicted where its score exceeds that of the best
+    span by more than `config.no_answer_threshold`, which is tuned on the validation rows.
+    """
+
+    name = "question-answering"
+    head = MyBertForQuestionAnswering
+    Options = AnswerOptions
+    inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
+    targets: ClassVar[Mapping] = {"answers": ("answers",)}
+    grouped_by = ("context",)
+    row_shares = frozenset({"exact_match"})
+    main_metric = "f1"
+
+    # Rows
+
+    def read(self, path: Path) -> tuple[Dataset, None, str] | None:
+        rows = read_nested(path) if file_format(path).kind == ".json" else None
+        return None if rows is None else (rows, None, "")
+
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        problems = []
+        for number, row in enumerate(rows):
+            messages = [message for name in self.inputs if (message := text_problem(f"the {name}", row[name]))]
+            if "answers" in row and not messages:
+                messages = _answer_messages(row["answers"], row["context"])
+            problems += [Problem(number, message) for message in messages]
+        return problems
+
+    def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
+        length = self.options.max_length
+        asked = tokenizer(rows["question"][:], add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [
+            Problem(
+                row,
+                f"the question has {len(ids)} tokens and leaves no room for context in --max-length {length}; "
+                "shorten it or raise --max-length",
+            )
+            for row, ids in enumerate(asked)
+            if len(ids) > length - 4  # [CLS], two [SEP], one token of context
+        ]
+
+    def label_distribution(self, rows: Dataset) -> Counter:
+        return Counter("answer" if answers else "no answer" for answers in self.references(rows))
+
+    def summary(self, rows: Dataset) -> str:
+        counts = self.label_distribution(rows)
+        questions = f"{self.name}: {counted(counts['answer'], 'question')} with an answer"
+        without = counts["no answer"]
+        return f"{questions}, {without:,} without" if without else questions
+
+    # Model
+
+    def fitted(self, rows: Dataset) -> Self:
+        """With a threshold of 0 if there are questions without an answer; validation rows tune it."""
+        return self.with_config(no_answer_threshold=None if all(self.references(rows)) else 0.0)
+
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        """A feature for each window; unless `training`, with the columns of `WindowLogits` that the tokenizer defines.
+
+        `begin` is the index of the window's first token in the context, `first` its index in the window, `offsets` the
+        characters of the window's tokens of the context.
+        """
+        self.options.stride_below(self.options.max_length - 4)  # or `encode_windows` would raise
+
+        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+            found: dict[str, list] = {}
+            for i, row in enumerate(indices):
+                answers = batch["answers"][i] if "answers" in batch else None
+                for window in self._windows(batch["question"][i], batch["context"][i], answers, tokenizer):
+                    if training:  # not needed, and most of the memory
+                        del window["begin"], window["first"], window["offsets"]
+                    for name, value in {**window, ROW: row}.items():
+                        found.setdefault(name, []).append(value)
+            return found
+
+        return map_rows(rows, encode)
+
+    def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
+        """Of the windows of the context, see `encode_windows`."""
+        given, tokens = self.options, length(row["context"])
+        room = given.max_length - 3 - length(row["question"])
+        stride = given.max_length // 3 if given.stride is None else given.stride
+        shared = min(max(stride, given.max_answer_length - 1), room - 1)
+        windows = window_count(tokens, room, shared)
+        return given.max_length - room + tokens if windows == 1 else windows * given.max_length
+
+    def _windows(
+        self, question: str, context: str, answers: dict | None, tokenizer: PreTrainedTokenizerBase
+    ) -> Iterator[dict]:
+        given = self.options
+        encoded, step, question_tokens = encode_windows(
+            tokenizer, question, context, given.max_length, given.stride, given.max_answer_length
+        )
+        first = question_tokens + 2  # after [CLS] question [SEP]
+        for number, places in enumerate(encoded["offset_mapping"]):
+            offsets = places[first:-1]
+            window = {name: encoded[name][number] for name in ("input_ids", "token_type_ids", "attention_mask")}
+            window |= {"begin": number * step, "first": first, "offsets": offsets}
+            if answers is not None:
+                start, end = _span(answers, offsets) or (-first, -first)
+                window |= {"start_positions": first + start, "end_positions": first + end}
+            yield window
+
+    # Results
+
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """The prediction of each row.
+
+        `answer` is `context[start:end]`, empty for no answer. `score` is the sum of its two logits, `no_answer_score`
+        the score of "no answer" minus that of the best span, `n_best` the best spans.
+        """
+        threshold = getattr(self.config, "no_answer_threshold", None)
+        predictions = []
+        for found in self._answers(logits, features, rows):
+            empty = {**NO_ANSWER, "score": found.no_answer}
+            best = empty if found.is_unanswered(threshold) else found.spans[0]
+            predictions.append({**best, "no_answer_score": found.no_answer_score, "n_best": found.spans})
+        return predictions
+
+    def _answers(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Iterator[Answers]:
+        """The answers of each row."""
+        columns = [features[name][:] for name in (ROW, "begin", "first", "offsets")]
+        windows: list[list[WindowLogits]] = [[] for _ in range(len(rows))]
+        for row, begin, first, offsets, scores in zip(*columns, logits, strict=True):
+            scores = torch.from_numpy(scores).double()
+            start, end = scores[first : first + len(offsets)].T
+            places = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
+            windows[row].append(WindowLogits(begin, places, start, end, scores[0].sum()))
+        for some, context in zip(windows, rows["context"][:], strict=True):
+            yield decode_answers(some, context, self.options.max_answer_length, self.options.n_best)
+
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
+        """Tunes the threshold of "no answer" for F1, if some rows have no answer."""
+        references = self.references(rows)
+        if getattr(self.config, "no_answer_threshold", None) is None or all(references):
+            return {}
+        margins, answered, unanswered = [], [], []
+        for found, answers in zip(self._answers(logits, features, rows), references, strict=True):
+            if found.spans:
+                margins.append(found.no_answer_score)
+                answered.append(squad.f1(found.spans[0]["answer"], answers))
+                unanswered.append(squad.f1("", answers))
+        return {"no_answer_threshold": squad.best_threshold(margins, answered, unanswered)} if margins else {}
+
+    def references(self, rows: Dataset) -> list[list[str]]:
+        """The answers to each question; empty if it has none."""
+        return [list(answers["text"]) for answers in rows["answers"][:]]
+
+    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+        """No answer to all questions."""
+        return [[{"answer": ""}] * len(references)]
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        scores = {}
+        for name, measure in (("exact_match", squad.exact_match), ("f1", squad.f1)):
+            values = [measure(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+            scores[name] = np.array(values)[samples].mean(1).tolist()
+        return scores
+
+    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+        """1 - F1."""
+        return [1 - squad.f1(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+
+
+def _span(answers: dict, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """First and last token of the first answer; None if there is none, or not all of it is in the window."""
+    if not answers["text"] or not offsets:
+        return None
+    text, start = answers["text"][0], answers["answer_start"][0]
+    covered = [place for place, character in enumerate(text) if unicodedata.category(character)[0] not in "CMZ"]
+    if not covered:
+        return None
+    start, end = start + covered[0], start + covered[-1] + 1  # no token covers spaces and marks at the edges
+    if start < offsets[0][0] or end > offsets[-1][1]:
+        return None
+    touched = [place for place, (left, right) in enumerate(offsets) if left < end and right > start]
+    return (touched[0], touched[-1]) if touched else None
+
+
+def _answer_messages(answers: Any, context: str) -> list[str]:
+    if not isinstance(answers, dict) or not all(isinstance(answers.get(k), list) for k in ("text", "answer_start")):
+        expected = "{'text': […], 'answer_start': […]}, two empty lists for none"
+        return [f"expected answers {expected}, found {short(answers)}"]
+    texts, starts = answers["text"], answers["answer_start"]
+    if len(texts) != len(starts):
+        return [f"{counted(len(texts), 'answer')}, but {len(starts)} answer_start"]
+    messages = []
+    for text, start in zip(texts, starts, strict=True):
+        if not isinstance(text, str) or not text.strip() or not isinstance(start, int):
+            messages.append(f"the answer {short(text)} at {short(start)} is no text and its first character")
+        elif start < 0 or context[start : start + len(text)] != text:
+            found = context[max(start, 0) : max(start, 0) + len(text)]
+            place = context.find(text)
+            hint = "the context does not have it" if place < 0 else f"the context has it at {place}"
+            messages.append(
+                f"the answer {short(text)} does not stand at character {start} ({short(found)} does); {hint}"
+            )
+    return messages
+
+
+def read_nested(path: Path) -> Dataset | None:
+    """Rows {id, question, context, answers {text, answer_start}} of a file {"data": [{"paragraphs": [{"context",
+    "qas"}]}]}; None if the file has another form. Questions without answers in the file have None.
+    """
+    try:
+        with open_file(path) as file:
+            content = parse_json(file.read().decode("utf-8-sig"))
+    except ValueError:
+        return None  # not one JSON value; whoever reads it next says what is wrong
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        return None
+    rows = []
+    for a, article in enumerate(content["data"], 1):
+        for p, paragraph in enumerate(_field(article, "paragraphs", list, f"{path}, article {a}"), 1):
+            place = f"{path}, article {a}, paragraph {p}"
+            context = _field(paragraph, "context", str, place)
+            for q, item in enumerate(_field(paragraph, "qas", list, place), 1):
+                rows.append(_row(item, context, f"{place}, question {q}"))
+    if not rows:
+        raise UserError(f"{path} holds no questions")
+    if problem := unwritable(content):
+        raise UserError(f"{path}: {problem}")
+    return Dataset.from_list(rows, features=_ROWS)
+
+
+def _row(item: Any, context: str, place: str) -> dict:
+    question = _field(item, "question", str, place)
+    answers = {"text": [], "answer_start": []} if item.get("is_impossible") is True else None
+    if item.get("answers") is not None:
+        given = _field(item, "answers", list, place)
+        kinds = {"text": str, "answer_start": int}
+        answers = {name: [_field(one, name, kind, place) for one in given] for name, kind in kinds.items()}
+    if item.get("is_impossible") is True and answers and answers["text"]:
+        raise UserError(f"{place}: is_impossible is true, but there are answers; remove one of them")
+    name = item.get("id")
+    return {"id": name if name is None else str(name), "question": question, "context": context, "answers": answers}
+
+
+def _field(record: Any, name: str, kind: type, place: str) -> Any:
+    value = record.get(name) if isinstance(record, dict) else None
+    if not isinstance(value, kind) or (kind is int and not -1 <= value < 2**31):
+        raise UserError(f"{place}: expected an object with {name!r}, {_KINDS[kind]}, found {str(record)[:80]!r}")
+    return value

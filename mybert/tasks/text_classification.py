@@ -1,0 +1,306 @@
+"""text-classification: one label, several labels or a number for each text or pair of texts."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertForSequenceClassification
+from mybert.common.errors import UserError, short, short_list
+from mybert.rows.annotations import read_label_studio
+from mybert.rows.label_columns import (
+    NOT_A_LIST,
+    check_target,
+    expand_label,
+    is_one_hot,
+    join_one_hot,
+    looks_like_list,
+    of_one_kind,
+    rename_label,
+)
+from mybert.rows.labels import (
+    MULTI,
+    PROBLEMS,
+    REGRESSION,
+    SINGLE,
+    ProblemType,
+    check_numbering,
+    find_problem,
+    label_name,
+    plain,
+    sort_labels,
+)
+from mybert.rows.splits import Problem, text_problem
+from mybert.rows.tables import with_column
+from mybert.tasks.base import CUT, ROW, Matrix, Task, encode_pairs, map_rows
+from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
+from mybert.tasks.options import TextOptions
+from mybert.tasks.simple_models import bag_of_words
+
+_PAIRS = (
+    ("text", "text_pair"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+)
+_SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
+
+
+@dataclass(frozen=True, eq=False)
+class TextClassification(Task):
+    """One class, several classes or a number for a text. The labels define which, or `--problem`.
+
+    A text of more than `max_length` tokens is truncated, or read in windows whose logits are averaged. In training
+    each window is an example with the label of its text.
+
+    Attributes:
+        edges: of regression, bounds of five equal parts of the range of the training labels.
+    """
+
+    edges: tuple[float, ...] = ()
+
+    name = "text-classification"
+    head = MyBertForSequenceClassification
+    Options = TextOptions
+    inputs: ClassVar[Mapping] = {
+        "text": tuple(dict.fromkeys([*(first for first, _ in _PAIRS), *_SINGLES])),
+        "text_pair": tuple(dict.fromkeys(second for _, second in _PAIRS)),
+    }
+    targets: ClassVar[Mapping] = {"label": ("label", "labels", "score", "category", "class", "target")}
+    optional = frozenset({"text_pair"})
+    row_shares = frozenset({"accuracy"})
+
+    # Rows
+
+    def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+        """Reads exports of annotation tools, and joins one-hot columns."""
+        dataset = read_label_studio(dataset)
+        return join_one_hot(dataset, self.options.given_columns().get("label", "")) if labelled else dataset
+
+    def prepare(self, rows: Dataset) -> Dataset:
+        """Reads lists and separated labels, and renames labels by `--label-names`."""
+        if "label" not in rows.column_names:
+            return rows
+        labels = rows["label"][:]
+        if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
+            labels = [expand_label(label, self.options.label_separator) for label in labels]
+        if SINGLE in (PROBLEMS.get(self.options.problem), self.config.problem_type):
+            labels = of_one_kind(labels, single=True)
+        names = self.options.given_names()
+        present = set(map(label_name, _flat(labels)))
+        for label, name in names.items():
+            if label in present and name in present - names.keys() and plain(name) != plain(label):
+                raise UserError(
+                    f"--label-names: there is a label {name!r} already; {label}={name} {name}={name} merges both"
+                )
+        return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
+
+    def joined(self, rows: Dataset) -> Dataset:
+        labels = [expand_label(label, self.options.label_separator) for label in rows["label"][:]]
+        return with_column(rows.remove_columns("label"), "label", of_one_kind(labels, single=False))
+
+    def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
+        found, given = super().find_columns(names, source, labelled), self.options.given_columns()
+        pair = (found["text"], found.get("text_pair"))
+        if "text_pair" in found and "text_pair" not in given and pair not in _PAIRS:
+            if self.trained_inputs is not None:
+                how = "name both by --columns text=COLUMN text_pair=COLUMN" if self.asks else "use text and text_pair"
+                raise UserError(f"{source}: {pair[0]!r} and {pair[1]!r} are no usual pair; {how}")
+            del found["text_pair"]  # the two columns do not belong together
+        return found
+
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        problems = [
+            Problem(row, message)
+            for column in self.inputs
+            for row, text in enumerate(rows[column][:] if column in rows.column_names else ())
+            if (message := text_problem(f"the {column}", text))
+        ]
+        if "label" in rows.column_names:
+            problem = self._problem(rows).name if training else self.config.problem_type
+            known = None if training else self.config.label2id
+            if known and problem != REGRESSION:
+                check_numbering(_flat(rows["label"][:]), known)
+            for row, label in enumerate(rows["label"][:]):
+                message = check_target(label, problem, known)
+                if not message and training and self.options.problem is None and looks_like_list(label):
+                    message = f"{NOT_A_LIST.format(short(label))}; --problem single-label takes it as a name"
+                if message:
+                    problems.append(Problem(row, message))
+        return sorted(problems)
+
+    def _problem(self, rows: Dataset) -> ProblemType:
+        return find_problem(rows["label"][:], self.options.problem)
+
+    @property
+    def kind(self) -> LabelKind:
+        """The kind of targets of the model."""
+        return KINDS[self.config.problem_type](self.config, self.options.given_thresholds())
+
+    def summary(self, rows: Dataset) -> str:
+        return f"{self.name}, {self.kind.summary(self.references(rows))}, {self._problem(rows).reason}"
+
+    def label_distribution(self, rows: Dataset) -> Counter:
+        """For regression, how many numbers are in each of five equal parts of the range of the training rows."""
+        return self.kind.counts(self.references(rows), self.edges)
+
+    def row_labels(self, rows: Dataset) -> list[Collection[str]]:
+        kind = self.kind
+        return (
+            super().row_labels(rows) if isinstance(kind, Regression) else list(map(kind.labels, self.references(rows)))
+        )
+
+    # Model
+
+    def loaded(self, source: str) -> Self:
+        asked, stored = PROBLEMS.get(self.options.problem), self.config.problem_type
+        if stored is None:
+            stored = asked or (REGRESSION if self.config.num_labels == 1 else SINGLE)
+        if asked not in (None, stored):
+            raise UserError(f"--problem {self.options.problem}: {source} was trained for {stored}")
+        return self.with_config(problem_type=stored).with_known_thresholds()
+
+    def fitted(self, rows: Dataset) -> Self:
+        problem, labels = self._problem(rows).name, rows["label"][:]
+        if problem == REGRESSION:
+            task = self.with_config(problem_type=problem, num_labels=1).with_known_thresholds()
+            return dataclasses.replace(task, edges=equal_parts(list(map(float, labels))))
+        if problem == MULTI:
+            if is_one_hot(labels):
+                raise UserError(
+                    f"the labels are vectors of numbers or truth values, such as {labels[0]}, which have no names: "
+                    "write lists of names, or one column for each label and --columns label=a,b,c"
+                )
+            labels = [label for several in labels for label in several]
+        names, given = sort_labels(labels), self.options.given_names()
+        if unknown := [f"{label}={name}" for label, name in given.items() if name not in names]:
+            raise UserError(f"--label-names {unknown[0]}: the training rows have the labels {short_list(names)}")
+        if set(names) == set(given.values()):
+            names = list(dict.fromkeys(given.values()))
+        if len(names) < (1 if problem == MULTI else 2):
+            found = f"only the label {names}; a classifier needs at least two" if names else "no labels"
+            raise UserError(f"the training rows have {found}")
+        return self.with_labels(self.in_order_of_head(names), problem_type=problem).with_known_thresholds()
+
+    def with_known_thresholds(self) -> Self:
+        """This task; raises a UserError if `--threshold` names what is no label."""
+        given = self.options.given_thresholds()
+        if given and self.config.problem_type == REGRESSION:
+            raise UserError("--threshold has no effect on a regression, whose rows have no labels; leave it out")
+        labels = list(self.config.id2label.values())
+        if unknown := [name for name in given if name and name not in labels]:
+            raise UserError(f"--threshold {unknown[0]}=…: the labels are {short_list(labels)}")
+        return self
+
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        windows = self.options.long_texts == "window"
+        if windows and "text_pair" in rows.column_names:
+            raise UserError("--long-texts window reads single texts; pairs are truncated")
+        length = self.options.max_length
+        overflow = {}
+        if windows:
+            overflow = {"stride": self.options.stride_below(length - 2), "return_overflowing_tokens": True}
+
+        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+            if "text_pair" in batch:
+                encoded = encode_pairs(batch["text"], batch["text_pair"], tokenizer, length)
+            else:
+                cut = {"truncation": True, "max_length": length, **overflow}
+                encoded = tokenizer(batch["text"], split_special_tokens=True, **cut)
+            origin = encoded.pop("overflow_to_sample_mapping", range(len(indices)))
+            columns = {**encoded, ROW: [indices[i] for i in origin]}
+            if not windows:
+                columns[CUT] = [bool(encoding.overflowing) for encoding in encoded.encodings]
+            if "label" in batch:
+                kind = self.kind
+                columns["labels"] = [kind.model_label(batch["label"][i]) for i in origin]
+            return columns
+
+        return map_rows(rows, encode)
+
+    def _in_windows(self, tokens: int) -> int:
+        has_windows = self.options.long_texts == "window"
+        return self.options.window_tokens(tokens, self.options.max_length - 2) if has_windows else tokens
+
+    # Results
+
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """`label` and `score`, or `labels` above the threshold, each with all `scores`; for regression `score`."""
+        indices = np.asarray(features[ROW][:])
+        summed = np.zeros((len(rows), self.config.num_labels))
+        np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
+        means = summed / np.bincount(indices, minlength=len(rows))[:, None]
+        return self.kind.predictions(means)
+
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
+        """Tunes the threshold of several labels for micro F1."""
+        kind = self.kind
+        if not isinstance(kind, MultiLabel) or "" in kind.thresholds:
+            return {}
+        return {"label_threshold": kind.best_threshold(self.decode(logits, features, rows), self.references(rows))}
+
+    def references(self, rows: Dataset) -> list:
+        """A name, a list of distinct names, or a number for each row."""
+        return list(map(self.kind.reference, rows["label"][:]))
+
+    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+        return [[answer] * len(references) for answer in self.kind.constants(references)]
+
+    @property
+    def truncates(self) -> bool:
+        return self.options.long_texts == "truncate"
+
+    simple_model = "bag of words"
+
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict]:
+        texts, others = (
+            list(zip(*(split[name][:] for name in self.inputs if name in train.column_names), strict=True))
+            for split in (train, rows)
+        )
+        kind = KINDS[self.config.problem_type](self.config)  # the thresholds are those of the fine-tuned model
+        return kind.from_linear(bag_of_words(texts, kind.targets(train["label"][:]), others))
+
+    @property
+    def main_metric(self) -> str:
+        return self.kind.main_metric
+
+    @property
+    def selection_metric(self) -> str:
+        return self.kind.selection_metric
+
+    def title(self, metric: str) -> str:
+        return f"F1 of the positive class {self.config.id2label[1]!r}" if metric == "f1" else super().title(metric)
+
+    @property
+    def classes(self) -> int | None:
+        return self.config.num_labels if self.config.problem_type == SINGLE else None
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        return self.kind.bootstrap(predictions, references, samples)
+
+    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+        return list(map(self.kind.error, predictions, references))
+
+    def labelled_spans(
+        self, predictions: Sequence[dict], references: Sequence
+    ) -> tuple[set[tuple], set[tuple]] | None:
+        kind = self.kind
+        if isinstance(kind, Regression):
+            return None
+        both = [prediction[kind.key] for prediction in predictions], references
+        return tuple({(label, row) for row, one in enumerate(each) for label in kind.labels(one)} for each in both)
+
+    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
+        return self.kind.matrix(predictions, references)
+
+
+def _flat(labels: Iterable) -> list:
+    """All labels, also those in lists."""
+    return [one for label in labels for one in (label if isinstance(label, list) else [label])]

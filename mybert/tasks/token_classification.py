@@ -1,0 +1,383 @@
+"""token-classification: a tag for each word, such as parts of speech or entities."""
+
+import dataclasses
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from datasets import Dataset
+from scipy.special import softmax
+from sklearn.metrics import confusion_matrix
+from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
+
+from modeling_mybert import MyBertForTokenClassification
+from modeling_mybert.entities_mybert import TagSet, entity_spans, read_tags
+from modeling_mybert.words_mybert import AddedTokens, WordSplitter
+from mybert.common.errors import UserError, short, warn_once
+from mybert.common.quantities import counted
+from mybert.common.text_windows import cut_windows
+from mybert.io.files import file_format, open_text
+from mybert.io.record_formats import declared_delimiter, header_delimiter
+from mybert.rows.annotations import COLUMNS, VERDICT, words_and_tags
+from mybert.rows.conll import WORDS, Columns, names_columns, quoted_fields, read_columns
+from mybert.rows.label_columns import expand_label, looks_like_list
+from mybert.rows.labels import is_missing, label_name, sort_labels
+from mybert.rows.splits import Problem
+from mybert.rows.tables import with_column
+from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message
+from mybert.rows.word_rules import learn_word_rules
+from mybert.tasks import entities
+from mybert.tasks.base import ROW, Matrix, Task, map_rows
+from mybert.tasks.entities import joined, tag_differences
+from mybert.tasks.options import TokenOptions
+from mybert.tasks.simple_models import most_frequent_tags
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
+_BASELINES = 20  # constant predictions
+_IGNORED = -100  # a label that transformers' losses leave out
+_RAW = ("text", "offsets")  # columns of rows that were texts
+
+
+@dataclass(frozen=True, eq=False)
+class TokenClassification(Task):
+    """A tag for each word: of its first token, or of the mean logits of all its tokens.
+
+    Rows are lists of words with their tags, or texts with character spans, which are split into words (see
+    `annotations`). A sentence of more than `max_length` tokens is split into windows; each word is trained and
+    predicted in the window where its first token has the most context. Tags of entities (see `read_tags`) are scored
+    as entities, other tags one by one.
+
+    Attributes:
+        added: finds the tokens that a user added to the tokenizer, which are words.
+    """
+
+    added: AddedTokens | None = None
+
+    name = "token-classification"
+    head = MyBertForTokenClassification
+    Options = TokenOptions
+    inputs: ClassVar[Mapping] = {"tokens": ("tokens", "words", "token", "word")}
+    targets: ClassVar[Mapping] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "chunk_tags", "labels")}
+    alternatives: ClassVar[Mapping] = {**COLUMNS, **VERDICT}
+    counted = "labels"
+
+    # Rows
+
+    def read(self, path: Path) -> Columns | None:
+        """A file of one word per line. JSON, Parquet and tables of sentences are left to the common readers."""
+        kind = file_format(path).kind
+        is_table, delimiter = kind in _NOT_COLUMNS, None
+        if kind in _DELIMITERS:
+            is_table, delimiter = self._table(path, _DELIMITERS[kind])
+        return None if is_table else read_columns(path, self.options.given_columns(), delimiter)
+
+    def _table(self, path: Path, delimiter: str) -> tuple[bool, str | None]:
+        """Whether a table has a sentence in each row; and the delimiter of one with a word in each row, if no tab."""
+        with open_text(str(path)) as file:
+            lines = (line.rstrip("\n") for line in file if line.strip())
+            first, second = next(lines, ""), next(lines, "")
+            if declared := declared_delimiter(first):
+                first, second = second, next(lines, "")
+        between = declared or header_delimiter(first, delimiter)
+        given = self.options.given_columns()
+        names, cells = (
+            [field.strip(' "') for field in (line.split(between) if between == "\t" else quoted_fields(line, between))]
+            for line in (first, second)
+        )
+        words = {given.get("tokens", "").casefold(), *WORDS}
+        cell = next((cell for name, cell in zip(names, cells, strict=False) if name.casefold() in words), "")
+        if names_columns(names, given) and cell and len(cell.split()) == 1 and not looks_like_list(cell):
+            return False, None if between == "\t" else between
+        content = {*COLUMNS["text"], *self.inputs["tokens"], *given.values()}
+        known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
+        is_tagged = between == "\t" and len(names) > 1 and len(known & set(names)) < 2
+        if is_tagged and hasattr(self.config, "tag_scheme"):  # the tags are known
+            is_tagged = names[-1] in self.config.label2id
+        if not content.isdisjoint(names) and not is_tagged:
+            return True, None
+        if delimiter == "," and between in first and between in second and len(first.split()) == 1:
+            raise UserError(
+                f"{path}: no column of texts or words in {short(first)}; name it by --columns text=COLUMN, or write "
+                "CoNLL columns with tabs"
+            )
+        return False, None
+
+    def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
+        """As for every task; numbers of columns are left to `read_columns`."""
+        given = self.options.given_columns()
+        kept = [f"{role}={column}" for role, column in given.items() if column in names or not column.isdecimal()]
+        task = dataclasses.replace(self, options=dataclasses.replace(self.options, columns=kept))
+        return super(TokenClassification, task).find_columns(names, source, labelled)
+
+    def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
+        """Texts with spans if the rows have such columns, else words with tags."""
+        given = self.options.given_columns()
+
+        def has(role: str, *candidates: str) -> bool:
+            return not {*candidates, given.get(role)}.isdisjoint(names)
+
+        has_text = has("text", *COLUMNS["text"])
+        has_words = has("tokens", *self.inputs["tokens"]) and given.get("text") not in names
+        has_tags = labelled and has("tags", *self.targets["tags"])
+        has_spans = has("spans", "spans", "entities", "ents", "annotations")
+        if not has_text or (has_words and (has_tags or not has_spans)):
+            return super().column_roles(names, labelled)
+        is_prodigy = labelled and "_task_hash" in names and "answer" in names
+        return {**(COLUMNS if labelled else {"text": COLUMNS["text"]}), **(VERDICT if is_prodigy else {})}
+
+    def prepare(self, rows: Dataset) -> Dataset:
+        """Splits texts into words, and aligns their spans with the words."""
+        for name in ("tokens", "tags"):  # a table has lists as texts
+            if name in rows.column_names and any(isinstance(value, str) for value in rows[name][:]):
+                values = [expand_label(value, None) for value in rows[name][:]]
+                rows = with_column(rows.remove_columns(name), name, values)
+        is_text = "text" in rows.column_names and "tokens" not in rows.column_names
+        if is_text and self._splitter.unspaced:
+            warn_once(
+                "the model was trained on words of a script without spaces; a text is split at spaces, punctuation "
+                "and ideographs only, so pass its words as a list (`tokens`)"
+            )
+        return words_and_tags(rows, self._splitter) if is_text else rows
+
+    def plain_row(self, line: str, source: str) -> dict:
+        """The line as a text."""
+        words = line.split()
+        if len(words) > 1 and self._tag_set is not None and words[-1] in self._tag_set.marks:
+            warn_once(
+                "a line ends in a tag, which is read as a word: .txt and standard input hold one text per line; "
+                "rename a file of columns to .conll"
+            )
+        return {self.options.given_columns().get("text", "text"): line}
+
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        known, tag_set = (None, self._read(rows)) if training else (self.config.label2id, self._tag_set)
+        problems = []
+        for number, row in enumerate(rows):
+            message = tokens_message(row["tokens"]) or row.get("problem")
+            if message or "tags" not in row:
+                problems += [Problem(number, message)] if message else []
+            else:
+                problems += tag_problems(number, row["tokens"], row["tags"], known, tag_set)
+        return problems
+
+    def _read(self, rows: Dataset) -> TagSet | None:
+        """The meaning of the tags of training rows, some of which may be unusable."""
+        if self.options.plain_tags:
+            return None
+        tags = (tags for tags in rows["tags"][:] if isinstance(tags, list))
+        return read_sentences([[label_name(tag) for tag in row if not is_missing(tag)] for row in tags])
+
+    def row_labels(self, rows: Dataset) -> list[Collection[str]]:
+        return list(map(set, self.references(rows)))
+
+    def label_distribution(self, rows: Dataset) -> Counter:
+        return Counter(tag for tags in self.references(rows) for tag in tags)
+
+    def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
+        for tokens in rows["tokens"][:]:
+            ids, _ = tokenize_words(tokens, tokenizer)
+            yield [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+
+    # Model
+
+    def loaded(self, source: str) -> Self:
+        try:
+            WordSplitter(getattr(self.config, "word_rules", None))
+        except ValueError as error:
+            raise UserError(f"checkpoint {source}: {error}") from error
+        return self
+
+    def with_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> Self:
+        return dataclasses.replace(self, added=AddedTokens(tokenizer))
+
+    def reading_like(self, rows: Dataset) -> Self:
+        sentences = [] if "text" in rows.column_names else rows["tokens"][:]
+        texts = ([word for word in words if isinstance(word, str)] for words in sentences if isinstance(words, list))
+        return self.with_config(word_rules=learn_word_rules(texts, self.added))
+
+    def fitted(self, rows: Dataset) -> Self:
+        names = sort_labels(tag for row in rows["tags"][:] for tag in row)
+        if len(names) < 2:
+            raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
+        found = self._read(rows)
+        outside = "O" if found is None else found.outside
+        names.sort(key=lambda name: name != outside)  # it is first, the others in their order
+        return self.with_labels(self.in_order_of_head(names), tag_scheme=found and found.scheme)
+
+    def summary(self, rows: Dataset) -> str:
+        if self._tag_set is None:
+            return f"{super().summary(rows)}, plain tags without entities"
+        scheme, marks, outside, _ = self._tag_set
+        begin = next((tag for tag, mark in marks.items() if mark.role in "BS"), next(iter(marks)))
+        example = f"{begin} begins {marks[begin].kind}" + (f", {outside} is outside" if outside else "")
+        kinds = len({mark.kind for mark in marks.values()})
+        return f"{super().summary(rows)}, entities of {counted(kinds, 'type')} in the scheme {scheme} ({example})"
+
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        """With `words`: for each token the word whose tag it predicts, or -1."""
+        size = self.options.max_length - 2
+        stride = self.options.stride_below(size)
+
+        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+            columns = {"input_ids": [], "words": [], ROW: [], **({"labels": []} if "tags" in batch else {})}
+            for i, row in enumerate(indices):
+                ids, owners = tokenize_words(batch["tokens"][i], tokenizer)
+                for start, end, words in window_words(owners, size, stride, self.options.label_all_tokens):
+                    words = [-1, *words, -1]
+                    columns["input_ids"].append([tokenizer.cls_token_id, *ids[start:end], tokenizer.sep_token_id])
+                    columns["words"].append(words)
+                    columns[ROW].append(row)
+                    if "tags" in batch:
+                        tags = [self.config.label2id[label_name(tag)] for tag in batch["tags"][i]]
+                        columns["labels"].append([_IGNORED if word < 0 else tags[word] for word in words])
+            columns["attention_mask"] = [[1] * len(ids) for ids in columns["input_ids"]]
+            return columns
+
+        return map_rows(rows, encode)
+
+    def _in_windows(self, tokens: int) -> int:
+        return self.options.window_tokens(tokens, self.options.max_length - 2)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+        return DataCollatorForTokenClassification(tokenizer, label_pad_token_id=_IGNORED)
+
+    # Results
+
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+        """`tokens`, `tags` and their probabilities, `scores`; with tags of entities also `entities`.
+
+        An entity has `type`, `start`, `end`, `text` and `score`, the mean probability of its tags. `start` and `end`
+        count from 0: characters in rows of texts, which also have the `offsets` of each token; words in rows of
+        tokens. `unit` says which.
+        """
+        tokens = rows["tokens"][:]
+        summed = [np.zeros((len(words), self.config.num_labels)) for words in tokens]
+        counts = [np.zeros(len(words)) for words in tokens]
+        for row, words, found in zip(features[ROW][:], map(np.asarray, features["words"][:]), logits, strict=True):
+            places = np.flatnonzero(words >= 0)
+            np.add.at(summed[row], words[places], found[places].astype(np.float64))
+            np.add.at(counts[row], words[places], 1)
+        texts, offsets = (rows[name][:] if name in rows.column_names else [None] * len(rows) for name in _RAW)
+        return [
+            self._prediction(words, total / count[:, None], text, places)
+            for words, total, count, text, places in zip(tokens, summed, counts, texts, offsets, strict=True)
+        ]
+
+    def _prediction(
+        self, tokens: list[str], logits: np.ndarray, text: str | None, offsets: list[list[int]] | None
+    ) -> dict:
+        scores = softmax(logits, axis=1)
+        tags = [self.config.id2label[best] for best in scores.argmax(1).tolist()]
+        prediction = {"tokens": tokens, "tags": tags, "scores": scores.max(1).tolist()}
+        if text is not None:
+            prediction["offsets"] = offsets
+        if self._tag_set is None:
+            return prediction
+        prediction["unit"] = "words" if text is None else "characters"
+        prediction["entities"] = []
+        for first, last, kind in entity_spans(tags, self._tag_set.marks):
+            score = float(scores[first:last].max(1).mean())
+            start, end = (first, last) if text is None else (offsets[first][0], offsets[last - 1][1])
+            shown = " ".join(tokens[first:last]) if text is None else text[start:end]
+            prediction["entities"].append({"type": kind, "start": start, "end": end, "text": shown, "score": score})
+        return prediction
+
+    @functools.cached_property
+    def _splitter(self) -> WordSplitter:
+        """Splits raw text into words like those of the training rows."""
+        return WordSplitter(getattr(self.config, "word_rules", None), self.added)
+
+    @functools.cached_property
+    def _tag_set(self) -> TagSet | None:
+        """The meaning of the labels; None for tags that do not name entities."""
+        found = read_tags(dict.fromkeys(self.config.label2id, 1))
+        scheme = getattr(self.config, "tag_scheme", found and found.scheme)  # other checkpoints do not store it
+        return found and scheme and found._replace(scheme=scheme)
+
+    def references(self, rows: Dataset) -> list[list[str]]:
+        return [[label_name(tag) for tag in tags] for tags in rows["tags"][:]]
+
+    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+        """The most frequent tags. Of tags of entities, O has the best accuracy and another one the best F1."""
+        counts = Counter(itertools.chain(*references)).most_common(1 if self._tag_set is None else _BASELINES)
+        return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
+
+    simple_model = "most frequent tag of each word"
+
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict]:
+        known = train["tokens"][:], self.references(train), rows["tokens"][:]
+        return [{"tags": tags} for tags in most_frequent_tags(*known)]
+
+    @property
+    def main_metric(self) -> str:
+        return "accuracy" if self._tag_set is None else "f1"
+
+    @property
+    def classes(self) -> int:
+        return self.config.num_labels
+
+    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+        """Accuracy of tags; precision, recall and F1 of entities if the tags name entities."""
+        tags = [prediction["tags"] for prediction in predictions]
+        sizes = np.array([len(tags) for tags in references])
+        right = sizes - np.array(self.errors(predictions, references))
+        scores = {} if self._tag_set is None else entities.score(tags, references, self._tag_set, samples)
+        return {**scores, "accuracy": (right[samples].sum(1) / sizes[samples].sum(1)).tolist()}
+
+    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+        """The number of wrong tags."""
+        pairs = zip(predictions, references, strict=True)
+        return [float(sum(map(str.__ne__, prediction["tags"], tags))) for prediction, tags in pairs]
+
+    def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
+        text, offsets = (row["text"], row["offsets"]) if "offsets" in row else joined(row["tokens"])
+        return tag_differences(text, offsets, prediction["tags"], reference, self._tag_set and self._tag_set.marks)
+
+    def labelled_spans(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]]:
+        """Entities if the tags name entities, else tags."""
+        both = [prediction["tags"] for prediction in predictions], references
+        if self._tag_set is None:
+            return tuple({(tag, word) for word, tag in enumerate(itertools.chain(*each))} for each in both)
+        found = (entities.find(each, self._tag_set.marks) for each in both)
+        return tuple(
+            {(kind, (row, start, end)) for row, some in enumerate(each) for start, end, kind in some} for each in found
+        )
+
+    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
+        names = [name for _, name in sorted(self.config.id2label.items())]
+        tags = references, [prediction["tags"] for prediction in predictions]
+        return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
+
+
+def window_words(
+    owners: Sequence[int], size: int, stride: int, all_tokens: bool
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Windows over the tokens of a sentence, and the words that each window predicts.
+
+    Args:
+        owners: the word of each token, ascending.
+        size, stride: see `cut_windows`. A word is predicted in the window that keeps its first token.
+        all_tokens: whether all tokens of a word in that window predict its tag, or its first token.
+
+    Yields:
+        The first token, the token after the last, and for each token between them the word that it predicts, or -1.
+    """
+    is_first = [owner != before for owner, before in zip(owners, [None, *owners], strict=False)]
+    for start, end, kept_start, kept_end in cut_windows(len(owners), size, stride):
+        kept = slice(kept_start, kept_end)
+        words = set(itertools.compress(owners[kept], is_first[kept]))
+        tokens = zip(owners[start:end], is_first[start:end], strict=True)
+        yield start, end, [owner if owner in words and (first or all_tokens) else -1 for owner, first in tokens]
+
+
+def tokenize_words(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """Token ids, and the word of each token. A word without tokens, such as a control character, becomes [UNK]."""
+    encoded = tokenizer(words, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False)
+    tokens = [ids or [tokenizer.unk_token_id] for ids in encoded["input_ids"]]
+    return [i for ids in tokens for i in ids], [word for word, ids in enumerate(tokens) for _ in ids]
