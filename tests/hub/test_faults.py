@@ -8,7 +8,6 @@ import pytest
 from hub_protocol import MAIN, File
 from hub_server import READER, REPO
 
-from mybert import cli
 from mybert.common.errors import UserError
 from mybert.release.hub import bundle as bundle_module
 from mybert.release.hub import push as push_module
@@ -54,25 +53,28 @@ def test_the_client_resumes_after_a_connection_lost_within_a_file(hub, client, s
     assert client == [1], "one wait"
 
 
-def test_a_connection_that_stays_lost_ends_the_push_and_the_next_push_finishes(hub, client, send, old, changed):
-    hub.fail("PUT", WEIGHTS, cut_after=100_000, times=6)
-    refused(hub, send, old, "connection.*the repository is unchanged")
-    finishes(hub, send, old)
+LOST = {"cut_after": 100_000, "times": 6}
+GONE = {"status": 404, "headers": {"X-Error-Code": "RepoNotFound"}}
+FAILURES = {  # of which request, what is wrong, and the message
+    "connection": ("PUT", WEIGHTS, LOST, "connection.*the repository is unchanged"),
+    "server": ("POST", "/preupload/", {"status": 503, "times": 6}, "503"),
+    "connection of the commit": ("POST", COMMIT, {"cut_after": 1000}, "connection.*not sent again"),
+    "too many requests": ("POST", COMMIT, {"status": 429, "headers": {"Retry-After": "7"}}, "429.*wait 7 s"),
+    "token": ("POST", COMMIT, {"status": 401}, "401.*hf auth login"),
+    "quota": ("POST", COMMIT, {"status": 402, "body": {"error": "\x1b[31mq\nx\x07"}}, r"402.* \[31mq x;"),
+    "vanished": ("POST", COMMIT, GONE, "404.*name of the repository"),
+    "conflict": ("POST", COMMIT, {"status": 409}, "409.*changed by somebody"),
+}
 
 
-@pytest.mark.parametrize(
-    "fault, message",
-    [
-        ({"cut_after": 1000}, "connection.*not sent again"),
-        ({"status": 429, "headers": {"Retry-After": "7"}}, "429.*wait 7 s"),
-        ({"status": 401}, "401.*hf auth login"),
-        ({"status": 402, "body": {"error": "\x1b[31mquota\nexceeded\x07"}}, r"402.* \[31mquota exceeded;"),
-    ],
-)
-def test_after_a_failed_commit_no_large_file_is_sent_again(hub, client, send, old, changed, fault, message):
-    hub.fail("POST", COMMIT, **fault)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failed_push_changes_nothing_and_the_next_one_sends_no_large_file_that_is_there(
+    hub, client, send, old, changed, failure
+):
+    method, path, fault, message = FAILURES[failure]
+    hub.fail(method, path, **fault)
     refused(hub, send, old, message)
-    assert finishes(hub, send, old) == 0
+    assert finishes(hub, send, old) == 0 or path != COMMIT
 
 
 def test_of_two_files_the_one_that_arrived_is_not_sent_again(hub, client, send, checkpoint):
@@ -107,19 +109,22 @@ def test_the_client_waits_for_a_server_that_is_overloaded(hub, client, send, old
     assert client in waits
 
 
-def test_a_server_error_that_stays_ends_the_push(hub, client, send, old, changed):
-    hub.fail("POST", "/preupload/", status=503, times=6)
-    refused(hub, send, old, "503")
-    finishes(hub, send, old)
-
-
-def test_without_a_token_the_push_ends_before_the_bundle_is_made(hub, client, send, monkeypatch, tmp_path):
-    monkeypatch.delenv("HF_TOKEN")
+def test_without_a_token_or_a_hub_the_push_ends_before_the_bundle_is_made(hub, client, send, monkeypatch, tmp_path):
     monkeypatch.setattr(push_module, "make_bundle", None)
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    with pytest.raises(UserError, match=r"not logged in.*hf auth login"):
-        send()
+    with monkeypatch.context() as patch:
+        patch.delenv("HF_TOKEN")
+        with pytest.raises(UserError, match=r"not logged in.*hf auth login"):
+            send()
+    with monkeypatch.context() as patch:
+        patch.setenv("HF_TOKEN", "hf_数字")
+        with pytest.raises(UserError, match="invalid characters") as caught:
+            send()
+        assert "数字" not in str(caught.value)
     assert hub.requests == []
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=r"Hub cannot be reached.*nothing was sent"):
+        send()
 
 
 @pytest.mark.parametrize("token, message", [("hf_" + "Expired" * 5, "401.*hf auth login"), (READER, "403.*access")])
@@ -130,39 +135,10 @@ def test_a_token_without_access_is_named(hub, client, send, old, changed, monkey
     finishes(hub, send, old)
 
 
-def test_an_invalid_token_is_refused_before_any_request(hub, client, send, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_数字")
-    with pytest.raises(UserError, match="invalid characters") as caught:
-        send()
-    assert hub.requests == [] and "数字" not in str(caught.value)
-
-
-def test_an_unreachable_hub_ends_the_push_before_the_bundle_is_made(client, send, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(push_module, "make_bundle", None)
-    with pytest.raises(UserError, match=r"Hub cannot be reached.*nothing was sent"):
-        send()
-
-
 def test_a_server_that_is_not_the_hub_is_reported(hub, client, send):
     hub.fail("GET", r"/api/models/", status=200, body=b"<html>Please log in to this network</html>", times=9)
     with pytest.raises(UserError, match=r"the Hub cannot be used.*nothing was sent"):
         send()
-
-
-def test_a_file_that_cannot_be_read_is_named(checkpoint, monkeypatch, capsys):
-    def copyfile(source, target):
-        raise PermissionError(13, "Permission denied", str(source))
-
-    monkeypatch.setattr(bundle_module.shutil, "copyfile", copyfile)
-    assert cli.main(["push", str(checkpoint), "--repo-id", REPO, "--dry-run"]) == 2
-    assert f"{checkpoint}/" in (error := capsys.readouterr().err) and "Permission denied" in error
-
-
-@pytest.mark.parametrize("status, message", [(404, "404.*name of the repository"), (409, "409.*changed by somebody")])
-def test_a_repository_that_vanished_or_is_in_conflict_is_reported(hub, client, send, old, changed, status, message):
-    hub.fail("POST", COMMIT, status=status, headers={"X-Error-Code": "RepoNotFound"} if status == 404 else {})
-    refused(hub, send, old, message)
 
 
 def test_a_commit_by_somebody_else_during_the_push_is_not_overwritten(hub, client, send, old, changed):

@@ -167,7 +167,7 @@ def test_the_handler_of_a_sentence_encoder_answers_with_its_vectors(tmp_path, ru
 
 
 @pytest.mark.parametrize("name", ["pairs", "chooser"])
-@pytest.mark.parametrize("lengths", [(90, 400), (400, 90), (401, 401), (400, 401), (70, 8), (8, 8)])
+@pytest.mark.parametrize("lengths", [(90, 400), (400, 90), (401, 401), (8, 8)])
 def test_one_of_two_long_texts_is_shortened_and_the_scores_stay_the_same(name, lengths, tmp_path, monkeypatch):
     """The tokenizers library takes time and memory of the product of both lengths."""
     folder = TinyModels(tmp_path)(name)

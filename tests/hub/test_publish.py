@@ -1,7 +1,6 @@
 """Publication: one commit or none, on the named branch, beside the existing files."""
 
 import json
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from mybert.release.hub.push import NOT_VERIFIED
 from mybert.release.settings import PushSettings
 
 
-def test_a_push_is_one_commit_that_holds_the_whole_bundle(hub, client, send, checkpoint):
+def test_a_push_is_one_private_commit_of_the_whole_bundle_under_its_tag(hub, client, send, checkpoint, capsys):
     published = send()
     repo = hub.repos[REPO]
     assert len(repo.commits) == 2 and repo.refs[MAIN] == published.commit  # the first is the Hub's own
@@ -31,6 +30,14 @@ def test_a_push_is_one_commit_that_holds_the_whole_bundle(hub, client, send, che
     assert files["model.safetensors"] == (checkpoint / "model.safetensors").read_bytes()
     summary, description = repo.messages[published.commit]
     assert "MyBertForPreTraining" in summary and "trust_remote_code" in description
+    (tag,) = [ref for ref in repo.refs if ref.startswith("refs/tags/")]
+    assert repo.refs[tag] == published.commit and tag.removeprefix("refs/tags/") in files["README.md"].decode()
+    assert published.private and repo.private
+    sent = len(hub.requests)
+    assert send().commit == published.commit, "the same files again"
+    assert [r.path for r in hub.requests[sent:] if r.method == "PUT" or "/commit/" in r.path] == []
+    assert not send(repo_id="alice/open", public=True).private and not hub.repos["alice/open"].private
+    assert "alice/open, public" in capsys.readouterr().out
 
 
 def test_the_hub_counts_the_parameters_and_its_client_verifies_the_files(hub, client, send, process, checkpoint):
@@ -76,20 +83,6 @@ def test_the_modules_of_a_sentence_encoder_on_the_hub_are_kept(hub, client, send
     assert not [*empty.iterdir()]
 
 
-def test_a_repository_is_private_unless_made_public(hub, client, send, capsys):
-    assert send().private and hub.repos[REPO].private
-    assert not send(repo_id="alice/open", public=True).private
-    assert not hub.repos["alice/open"].private
-    assert "alice/open, public" in capsys.readouterr().out
-
-
-def test_the_tag_that_the_card_pins_names_the_commit(hub, client, send):
-    published = send()
-    (tag,) = [ref for ref in hub.repos[REPO].refs if ref.startswith("refs/tags/")]
-    assert hub.repos[REPO].refs[tag] == published.commit
-    assert tag.removeprefix("refs/tags/") in hub.repos[REPO].files()["README.md"].decode()
-
-
 def test_a_given_tag_is_set_once_and_for_the_same_files(hub, client, send, checkpoint):
     first = send(tag="v1.0")
     assert hub.repos[REPO].refs["refs/tags/v1.0"] == first.commit
@@ -100,31 +93,16 @@ def test_a_given_tag_is_set_once_and_for_the_same_files(hub, client, send, check
     assert hub.repos[REPO].refs[MAIN] == first.commit
 
 
-def test_a_missing_branch_is_created_and_main_stays(hub, client, send):
-    send()
-    main = hub.repos[REPO].refs[MAIN]
+def test_a_branch_and_a_pull_request_leave_main_unchanged_and_can_be_updated(hub, client, send):
+    main = send().commit
     published = send(revision="trial/b", license="mit")
     assert hub.repos[REPO].refs["refs/heads/trial/b"] == published.commit != main
-    assert hub.repos[REPO].refs[MAIN] == main
-
-
-def test_a_pull_request_leaves_main_unchanged_and_can_be_updated(hub, client, send):
-    send()
-    main = hub.repos[REPO].refs[MAIN]
     published = send(create_pr=True, license="mit")
     assert published.url.endswith("/discussions/1")
     again = send(revision="refs/pr/1", license="apache-2.0")
-    assert hub.repos[REPO].refs["refs/pr/1"] == again.commit
-    assert hub.repos[REPO].refs[MAIN] == main
+    assert hub.repos[REPO].refs["refs/pr/1"] == again.commit and hub.repos[REPO].refs[MAIN] == main
     with pytest.raises(UserError, match="no such pull request"):
         send(revision="refs/pr/7")
-
-
-def test_pushing_the_same_files_again_makes_no_commit(hub, client, send):
-    first = send()
-    sent = len(hub.requests)
-    assert send().commit == first.commit
-    assert [r.path for r in hub.requests[sent:] if r.method == "PUT" or "/commit/" in r.path] == []
 
 
 def test_an_update_deletes_weights_and_code_of_an_older_upload(hub, client, send):
@@ -160,16 +138,6 @@ def test_a_dry_run_shows_files_and_card_without_a_token_and_sends_nothing(hub, c
     assert "the card lacks metadata: add --license and --language" in printed
     assert NOT_VERIFIED in printed and "Verifying" not in printed
     assert hub.requests == []
-
-
-def test_left_out_files_are_listed_by_folder_with_their_size(client, send, checkpoint, tmp_path, capsys):
-    folder = shutil.copytree(checkpoint, tmp_path / "model")
-    for name, size in (("checkpoint-4/optimizer.pt", 2_000_000), ("checkpoint-4/x/2.md", 500_000), ("plan.md", 9)):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"0" * size)
-    send(folder, dry_run=True, exclude=["plan.md"])
-    out = capsys.readouterr().out
-    assert "left out: checkpoint-4/ (2 files, 2.5 MB), plan.md (1 file, 9 B), report.html (1 file, " in out
 
 
 def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, capfd, caplog, monkeypatch):

@@ -60,12 +60,6 @@ def test_a_published_model_loads_in_a_clean_process_online_and_offline_in_two_ve
     assert clean_process(LOAD, REPO, pin, "v2", pin, offline=True) == online
 
 
-def test_an_error_is_one_line_and_exit_status_2(process, trained):
-    done = process(ROOT / "hub_upload.py", trained, "--repo-id", "nobody")
-    assert done.returncode == 2 and "owner/name" in done.stderr
-    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
-
-
 def test_push_to_hub_of_model_tokenizer_and_trainer_includes_auto_map_and_code(hub, client, trained, tmp_path):
     model, tokenizer = MyBertForPreTraining.from_pretrained(trained), AutoTokenizer.from_pretrained(trained)
     model.push_to_hub("alice/model")
