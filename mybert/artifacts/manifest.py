@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import stat
 from datetime import UTC, datetime
@@ -63,9 +64,11 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Writes a text file atomically: a process killed while writing leaves the old file."""
+    """Writes a text file atomically: a process killed while writing, or a power failure, leaves the old file."""
     aside = path.with_name(_ASIDE.format(path.name))
     aside.write_text(text, encoding="utf-8", newline="\n")
+    with aside.open("rb+") as file:
+        os.fsync(file.fileno())
     aside.replace(path)
 
 

@@ -112,11 +112,15 @@ class Segment:
             distances[block] = np.bitwise_count(chosen ^ code).sum(1)
         return np.sort(best_rows(-distances, count))
 
-    def _rescored(self, query: np.ndarray, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def cosines(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(rows,) float32: the cosine of each of the passages `rows`, in ascending order, to a query of length 1."""
         scores = np.empty(len(rows), dtype=np.float32)
         for block, chosen in _blocks(self.vectors, rows):
             scores[block] = chosen.astype(np.float32, copy=False) @ query
-        scores /= self.norms[rows]
+        return scores / self.norms[rows]
+
+    def _rescored(self, query: np.ndarray, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        scores = self.cosines(query, rows)
         best = best_rows(scores, count)
         return rows[best], scores[best]
 
@@ -173,7 +177,7 @@ def write_segment(
     if precision == "binary":
         np.save(folder / "bits.npy", _as_bits(vectors))
     postings.save(folder)
-    _flush(folder)
+    flush(*folder.iterdir(), folder)
 
 
 def merge_segments(folder: Path, segments: Sequence[Segment], deleted: Sequence[np.ndarray]) -> None:
@@ -204,7 +208,7 @@ def merge_segments(folder: Path, segments: Sequence[Segment], deleted: Sequence[
     Postings.merged([segment.postings for segment in segments], kept).save(folder)
     if sum(map(len, kept)) >= GRAPH_LEAST:
         _build_graph(folder)
-    _flush(folder)
+    flush(*folder.iterdir(), folder)
 
 
 def _join_arrays(path: Path, arrays: Sequence[np.ndarray], kept: Sequence[np.ndarray]) -> None:
@@ -250,8 +254,15 @@ def _write_table(path: Path, tables: Sequence[pa.Table]) -> None:
             writer.write_table(table, max_chunksize=_ROWS)
 
 
-def _flush(folder: Path) -> None:
-    """Waits until the files of a folder are on the disk."""
-    for path in [*folder.iterdir()]:
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
+def flush(*paths: Path) -> None:
+    """Waits until files, and the names in folders, are on the disk."""
+    for path in paths:
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        elif os.name == "posix":  # elsewhere a folder cannot be opened
+            number = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)

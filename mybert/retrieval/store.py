@@ -11,11 +11,11 @@ import numpy as np
 from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
 from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError, cause, did_you_mean
-from mybert.retrieval.segments import Segment, merge_segments
+from mybert.retrieval.segments import Segment, flush, merge_segments
 
 FORMAT = 1
 """Of the files of an index; a later version of MyBERT that changes them raises it."""
-FACTS = ("passage_tokens", "overlap", "precision", "language", "format")
+FACTS = ("passage_tokens", "overlap", "precision", "language", "words_weight", "format")
 """Entries of the manifest that are fixed when an index is made."""
 _DELETED_SHARE = 0.25  # of a segment, above which it is written again
 _ATTEMPTS = 5  # to open the segments of a manifest
@@ -115,6 +115,7 @@ class SegmentStore:
             rows = [row for segment, row, _ in gone if segment == number]
             name = f"{self.new_name('deleted')}.npy"
             np.save(self.folder / name, np.union1d(self.deleted[number], rows).astype(np.int64))
+            flush(self.folder / name)
             entries[number]["deleted"] = name
         return entries
 
@@ -152,7 +153,7 @@ class SegmentStore:
 
     def commit(self, entries: list[dict[str, Any]]) -> None:
         """Makes the entries the segments of the index. What is written before it does not count, after it stays."""
-        made = {name: self.manifest[name] for name in FACTS}
+        made = {name: self.manifest[name] for name in FACTS if name in self.manifest}
         facts = made | {"segments": entries, "written": self.manifest["written"]}
         before = {entry[key] for entry in self.manifest["segments"] for key in ("name", "deleted")}
         settings, model = self.manifest["settings"], self.manifest["inputs"]["model"]
@@ -166,7 +167,9 @@ class SegmentStore:
 def _write(folder: Path, settings: Any, model: dict[str, str], facts: dict[str, Any], job: str | None = None) -> None:
     counts = {"segments": len(facts["segments"])}
     facts = facts | ({"job": job} if job else {})
+    flush(folder)  # the manifest names nothing that a power failure could take away
     write_manifest(folder, "index", settings=settings, inputs={"model": model}, counts=counts, **facts)
+    flush(folder)
 
 
 def _state(folder: Path) -> tuple[int, int]:
