@@ -20,7 +20,7 @@ from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument, IndexOptions
 from mybert.retrieval.settings import IndexSettings
 
-_SAMPLE = 500  # documents that show the language
+_SAMPLE = 500  # documents that show the language, and how much BM25 counts
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,7 @@ def build_index(settings: IndexSettings) -> Path:
                 index = Index(folder, **options)
             else:
                 made = IndexOptions(**{name: getattr(settings, name) for name in IndexOptions.__dataclass_fields__})
-                documents = itertools.islice(_documents(settings, Counter()), _SAMPLE)
-                sample = [document.text for document in documents]
+                sample = list(itertools.islice(_documents(settings, Counter()), _SAMPLE))
                 if not sample:
                     raise UserError("the inputs hold no document with a text; check them and --text-column")
                 index = Index.create(folder, settings.model, made, settings, sample, **options)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from mybert.artifacts.staging import staged_folder
 from mybert.common.progress import Bar
 from mybert.common.tables import RETRIEVAL_SYSTEMS, metric_title, print_table
 from mybert.io.sources import describe_sources, find_sources
+from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder
-from mybert.retrieval.ranking import METRICS, fused, score_ranking
+from mybert.retrieval.ranking import METRICS, combined, score_ranking
 from mybert.retrieval.words import Words, best_rows
 from mybert.tasks.settings import EvaluateSettings
 
@@ -55,10 +56,10 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
         judged = read_judgements(settings.judgements, queries.ids, documents.ids, settings.errors)
         queries = _only(queries, judged)
         start = settings.start or _start_of(settings.model)
-        rankings, language = _rank_all(settings, start, documents, queries)
+        rankings, facts = _rank_all(settings, start, documents, queries)
         scored = {name: _scores(found, documents, queries, judged) for name, found in rankings.items()}
         results = _results(scored, settings) | {
-            "language": language,
+            **facts,
             "start_model": start,
             "documents": len(documents.ids),
             "left_out": dict(judged.left_out),
@@ -99,24 +100,25 @@ def _start_of(model: str) -> str:
 
 def _rank_all(
     settings: EvaluateSettings, start: str, documents: Texts, queries: Texts
-) -> tuple[dict[str, Rankings], str]:
-    """The rankings of each system, and the language of BM25."""
+) -> tuple[dict[str, Rankings], dict[str, Any]]:
+    """The rankings of each system, and the language of BM25 and its weight in the hybrid."""
     passages, asked = documents.passages(), queries.passages()
-    twins = _twins(documents, queries)
     words = Words.of(passages, settings.language)
     options = {"device": settings.device, "dtype": settings.dtype}
     options |= {"max_length": settings.max_length, "max_tokens_per_batch": settings.max_tokens_per_batch}
-    by_words = []
-    for query, twin in zip(asked, twins, strict=True):
-        rows, _ = words.best(query, _DEPTH + 1)
-        by_words.append(rows[rows != twin][:_DEPTH])
-    found = {
-        "model": _by_vectors(Encoder(settings.model, **options), passages, asked, twins),
-        "bm25": by_words,
-        "start": _by_vectors(Encoder(start, plain=True, **options), passages, asked, twins),
-    }
-    pairs = zip(found["model"], by_words, strict=True)
-    return found | {"hybrid": [fused(pair, _DEPTH)[0] for pair in pairs]}, words.analyzer.language
+    encoder = Encoder(settings.model, **options)
+    weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages)
+    similar = _cosines(encoder, passages, asked)
+    before = _cosines(Encoder(start, plain=True, **options), passages, asked)
+    found: dict[str, Rankings] = {"model": [], "bm25": [], "start": [], "hybrid": []}
+    for query, twin, of_model, of_start in zip(asked, _twins(documents, queries), similar, before, strict=True):
+        by_words = words.scores(query)
+        both = combined(of_model, by_words, weight)
+        for name, scores in (("model", of_model), ("bm25", by_words), ("start", of_start), ("hybrid", both)):
+            rows = best_rows(scores, _DEPTH + 1)
+            rows = rows[(rows != twin) & ((scores[rows] > 0) | (name != "bm25"))]
+            found[name].append(rows[:_DEPTH])
+    return found, {"language": words.analyzer.language, "words_weight": weight}
 
 
 def _twins(documents: Texts, queries: Texts) -> list[int]:
@@ -128,16 +130,12 @@ def _twins(documents: Texts, queries: Texts) -> list[int]:
     ]
 
 
-def _by_vectors(encoder: Encoder, passages: list[str], asked: list[str], twins: list[int]) -> Rankings:
+def _cosines(encoder: Encoder, passages: list[str], asked: list[str]) -> Iterator[np.ndarray]:
+    """(passages,) float32 of each query."""
     with Bar(total=len(passages), desc="encoding", unit="documents", leave=False) as bar:
         vectors = encoder.passages(passages, bar.update)
-    encoded, found = encoder.queries(asked), []
-    for first in range(0, len(asked), _BLOCK):
-        scores = encoded[first : first + _BLOCK] @ vectors.T
-        for one, twin in zip(scores, twins[first : first + _BLOCK], strict=True):
-            rows = best_rows(one, _DEPTH + 1)
-            found.append(rows[rows != twin][:_DEPTH])
-    return found
+    encoded = encoder.queries(asked)
+    return (one for first in range(0, len(asked), _BLOCK) for one in encoded[first : first + _BLOCK] @ vectors.T)
 
 
 def _scores(rankings: Rankings, documents: Texts, queries: Texts, judged: Judgements) -> dict[str, np.ndarray]:

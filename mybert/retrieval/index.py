@@ -13,10 +13,11 @@ import numpy as np
 from mybert.artifacts.manifest import identity, json_line
 from mybert.common.errors import UserError, did_you_mean, short, short_list
 from mybert.embedding.settings import MODES
+from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress
 from mybert.retrieval.passages import PassageCutter
-from mybert.retrieval.ranking import fused
+from mybert.retrieval.ranking import combined
 from mybert.retrieval.records import Hit, IndexedDocument, IndexOptions, as_document
 from mybert.retrieval.reranker import Reranker
 from mybert.retrieval.segments import write_segment
@@ -24,7 +25,8 @@ from mybert.retrieval.store import Place, SegmentStore
 from mybert.retrieval.words import Analyzer, Postings, Words, best_rows, guess_language
 from tokenization.word_counting import batches
 
-_DEPTH = 100  # passages of each ranking that are fused or reranked
+_DEPTH = 100  # passages of each ranking that are combined or reranked
+_SAMPLE = 1000  # passages that show how much cosines differ
 _BATCH = 4_000_000  # characters that are encoded before they are written
 
 
@@ -56,13 +58,27 @@ class Index:
 
     @classmethod
     def create(
-        cls, folder: Path, model: str, made: IndexOptions, settings: Any, sample: Sequence[str], **options: Any
+        cls,
+        folder: Path,
+        model: str,
+        made: IndexOptions,
+        settings: Any,
+        sample: Sequence[IndexedDocument],
+        **options: Any,
     ) -> "Index":
-        """Creates an index without documents in an existing folder; `sample` are texts that show the language."""
+        """Creates an index without documents in an existing folder.
+
+        Args:
+            sample: documents that show the language, and how much BM25 counts.
+        """
         path = str(Path(model).resolve()) if Path(model).exists() else model
-        facts = dataclasses.asdict(made) | {"language": made.language or guess_language(sample)}
-        SegmentStore.create(folder, settings, identity(path), facts)
-        return cls(folder, **options)
+        encoder, texts = Encoder(path, **options), [document.text for document in sample]
+        weight = balance([document.title for document in sample], texts, encoder.queries, encoder.passages)
+        chosen = {"language": made.language or guess_language(texts), "words_weight": weight}
+        SegmentStore.create(folder, settings, identity(path), dataclasses.asdict(made) | chosen)
+        index = cls(folder, **options)
+        index._encoder = encoder
+        return index
 
     def __len__(self) -> int:
         """The number of documents."""
@@ -99,7 +115,7 @@ class Index:
         """Finds passages, the best one of each document, best first.
 
         Args:
-            mode: `dense` compares vectors, `words` has BM25, `hybrid` adds the reciprocal ranks of both.
+            mode: `dense` compares vectors, `words` has BM25, `hybrid` adds both scores.
             where: column → value; only documents with these values are found.
             reranker: a cross-encoder that scores the passages found and sorts them anew.
         """
@@ -222,15 +238,35 @@ class Index:
         self, query: str, mode: str, allowed: Sequence[np.ndarray], depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Passages of the whole index and their scores, best first."""
-        found = []
-        if mode != "words":
-            found.append(self._nearest(query, allowed, depth))
-        if mode != "dense":
-            scores = self._bm25().scores(query) * np.concatenate([*allowed, np.array([], dtype=bool)])
-            rows = best_rows(scores, depth)
-            rows = rows[scores[rows] > 0]
-            found.append((rows, scores[rows]))
-        return fused([rows for rows, _ in found], depth) if len(found) > 1 else found[0]
+        if mode == "dense":
+            return self._nearest(self.encoder.queries([query])[0], allowed, depth)
+        scores = self._bm25().scores(query) * np.concatenate([*allowed, np.array([], dtype=bool)])
+        rows = best_rows(scores, depth)
+        rows = rows[scores[rows] > 0]
+        if mode == "words":
+            return rows, scores[rows]
+        vector = self.encoder.queries([query])[0]
+        rows = np.union1d(rows, self._nearest(vector, allowed, depth)[0])
+        if not len(rows):
+            return rows, scores[rows]
+        sample = np.flatnonzero(np.concatenate(self.store.alive))
+        sample = sample[:: max(len(sample) // _SAMPLE, 1)]
+        spread = float(self._cosines(vector, sample).std())
+        weight = self.store.manifest.get("words_weight", DEFAULT)
+        both = combined(self._cosines(vector, rows), scores[rows], weight, spread)
+        best = best_rows(both, depth)
+        return rows[best], both[best]
+
+    def _cosines(self, vector: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The cosines of passages of the whole index, in ascending order, to a query."""
+        bounds = np.searchsorted(rows, self.store.starts)
+        parts = [
+            segment.cosines(vector, rows[first:last] - start)
+            for segment, start, first, last in zip(
+                self.store.segments, self.store.starts, bounds, bounds[1:], strict=False
+            )
+        ]
+        return np.concatenate([*parts, np.array([], dtype=np.float32)])
 
     def _bm25(self) -> Words:
         """BM25 over the segments as they are now."""
@@ -238,8 +274,7 @@ class Index:
             self._words = self.store.state, Words(self._analyzer, [one.postings for one in self.store.segments])
         return self._words[1]
 
-    def _nearest(self, query: str, allowed: Sequence[np.ndarray], depth: int) -> tuple[np.ndarray, np.ndarray]:
-        vector = self.encoder.queries([query])[0]
+    def _nearest(self, vector: np.ndarray, allowed: Sequence[np.ndarray], depth: int) -> tuple[np.ndarray, np.ndarray]:
         rows, scores = [np.array([], dtype=np.int64)], [np.array([], dtype=np.float32)]
         for segment, start, good in zip(self.store.segments, self.store.starts, allowed, strict=False):
             if good.any():

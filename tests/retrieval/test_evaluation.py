@@ -8,7 +8,7 @@ import pytrec_eval
 from json_files import read_lines
 
 from mybert import cli
-from mybert.retrieval.ranking import METRICS, fused, score_ranking
+from mybert.retrieval.ranking import METRICS, combined, score_ranking
 
 TREC = {"ndcg_cut_10": "ndcg@10", "recall_10": "recall@10", "recall_100": "recall@100", "map": "map"}
 DOCUMENTS = {
@@ -46,13 +46,14 @@ def test_metrics_are_those_of_trec_eval(seed):
         assert scores["mrr@10"] == pytest.approx(reciprocal if reciprocal >= 0.1 else 0, abs=1e-6)
 
 
-def test_fusion_adds_reciprocal_ranks():
-    rankings = [np.array([5, 3, 1]), np.array([3, 7])]
-    rows, sums = fused(rankings, 10)
-    assert rows.tolist() == [3, 5, 7, 1]
-    assert sums == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63])
-    assert fused(rankings, 2)[0].tolist() == [3, 5]
-    assert fused([np.array([], dtype=int)] * 2, 2)[0].tolist() == []
+def test_a_hybrid_score_depends_on_neither_scale():
+    cosines, by_words = np.array([0.8, 0.5, 0.2, 0.1]), np.array([0.0, 6.0, 12.0, 0.0])
+    scores = combined(cosines, by_words, 2.5)
+    assert scores == pytest.approx(cosines / cosines.std() + 2.5 * np.array([0, 0.5, 1, 0]))
+    assert combined(0.1 * cosines, 3 * by_words, 2.5) == pytest.approx(scores)
+    assert combined(cosines[:2], by_words[:2], 2.5, spread=0.5) == pytest.approx([1.6, 1 + 2.5])
+    assert combined(cosines, 0 * by_words, 2.5).argmax() == 0
+    assert np.isfinite(combined(np.ones(1), np.zeros(1), 2.5)).all()
 
 
 @pytest.fixture(scope="module")

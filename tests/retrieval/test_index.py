@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ import mybert
 from mybert import Index, cli
 from mybert.common.errors import UserError
 from mybert.retrieval import segments
+from mybert.retrieval.balance import DEFAULT
 from mybert.retrieval.encoder import Encoder
-from mybert.retrieval.ranking import fused
+from mybert.retrieval.ranking import combined
 from mybert.retrieval.words import Words, best_rows
 
 WORDS = [
@@ -55,10 +58,11 @@ def ids(hits) -> list[str]:
 
 def brute_force(encoder: str, documents: list[dict], query: str, mode: str, count: int) -> list[str]:
     texts, model = [f"{one['title']} {one['text']}" for one in documents], Encoder(encoder)
-    dense = best_rows(model.passages(texts) @ model.queries([query])[0], 100)
-    words, _ = Words.of(texts, "en").best(query, 100)
-    rows = {"dense": dense, "words": words, "hybrid": fused([dense, words], 100)[0]}[mode]
-    return [documents[row]["id"] for row in rows[:count]]
+    dense, words = model.passages(texts) @ model.queries([query])[0], Words.of(texts, "en")
+    if mode == "words":
+        return [documents[row]["id"] for row in words.best(query, count)[0]]
+    scores = combined(dense, words.scores(query), DEFAULT) if mode == "hybrid" else dense
+    return [documents[row]["id"] for row in best_rows(scores, count)]
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "words"])
@@ -195,6 +199,32 @@ def add_forever(folder: str, log: str) -> None:
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"n{number}\n")
         number += 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the file of a descriptor in /proc")
+def test_what_a_manifest_names_is_on_the_disk_before_it(tmp_path, encoder, monkeypatch):
+    """A power failure loses what was not flushed, in any order; a killed process does not."""
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:6])
+    flushed, missing, fsync, replace = set(), [], os.fsync, Path.replace
+
+    def noted(number: int) -> None:
+        flushed.add(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    def checked(source: Path, target: Path) -> Path:
+        named = [name for entry in json.loads(source.read_bytes())["segments"] for name in entry.values() if name]
+        new = [name for name in named if name not in before]
+        files = [file for name in new for file in (index.folder / name).rglob("*")] + [index.folder / n for n in new]
+        missing.extend(str(path) for path in (source, index.folder, *files) if str(path) not in flushed)
+        return replace(source, target)
+
+    before = {path.name for path in index.folder.iterdir()}
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "replace", checked)
+    index.add([{"id": "d0", "text": "another text"}, {"id": "new", "text": "some words"}])
+    index.delete(["d1"])
+    assert not missing
+    assert len([path for path in flushed if "deleted-" in path]) == 2
 
 
 def test_a_killed_build_is_continued_by_resume(tmp_path, encoder, monkeypatch, capsys):

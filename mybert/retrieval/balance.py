@@ -1,0 +1,62 @@
+"""How much BM25 counts beside vectors: chosen for a model and a collection, from its documents alone."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mybert.corpus.text.sentences import sentence_splitter
+from mybert.retrieval.ranking import combined
+from mybert.retrieval.words import Words, guess_language
+
+Encode = Callable[[list[str]], np.ndarray]
+"""From texts to (texts, H) float32, vectors of length 1."""
+DEFAULT = 2.5
+"""Of documents that are too few or too short to choose by."""
+_WEIGHTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+_ENOUGH = 0.99  # of the best score: the smallest such weight is taken
+_SAMPLE, _LEAST = 200, 50  # documents
+_LEAST_WORDS = 4  # of a query
+_CHARACTERS = 1500  # of a document
+
+
+def balance(titles: Sequence[str], texts: Sequence[str], queries: Encode, passages: Encode) -> float:
+    """The weight of BM25 in `combined` that finds documents best, by a sentence taken out of them and by their title.
+
+    Returns:
+        The smallest weight that is nearly as good as the best one: real queries repeat fewer words of a document.
+    """
+    language = guess_language(texts)
+    split = sentence_splitter("en" if language == "any" else language)
+    draw = random.Random(0)
+    places = draw.sample(range(len(texts)), min(len(texts), 5 * _SAMPLE))
+    by_sentence, by_title = [], []
+    for place in places:
+        sentences = [" ".join(one.split()) for one in split(texts[place][:_CHARACTERS])]
+        long = [number for number, one in enumerate(sentences) if len(one.split()) >= _LEAST_WORDS]
+        if len(sentences) >= 3 and long and len(by_sentence) < _SAMPLE:
+            taken = draw.choice(long)
+            by_sentence.append((sentences[taken], " ".join(sentences[:taken] + sentences[taken + 1 :])))
+        if len(titles[place].split()) >= _LEAST_WORDS and len(by_title) < _SAMPLE:
+            by_title.append((titles[place], " ".join(sentences)))
+    by_title = list(dict(by_title).items())  # a title of several documents says nothing about one
+    found = [_scores(pairs, language, queries, passages) for pairs in (by_sentence, by_title) if len(pairs) >= _LEAST]
+    if not found:
+        return DEFAULT
+    scores = np.mean(found, axis=0)
+    return _WEIGHTS[int(np.argmax(scores >= _ENOUGH * scores.max()))]
+
+
+def _scores(pairs: Sequence[tuple[str, str]], language: str, queries: Encode, passages: Encode) -> list[float]:
+    """The mean reciprocal rank of the passage of each query, by weight."""
+    asked, texts = (list(side) for side in zip(*pairs, strict=True))
+    similar, words = queries(asked) @ passages(texts).T, Words.of(texts, language)
+    by_words = [words.scores(query) for query in asked]
+    found = []
+    for weight in _WEIGHTS:
+        ranks = []
+        for own, pair in enumerate(zip(similar, by_words, strict=True)):
+            scores = combined(*pair, weight=weight)
+            ranks.append(1 + int((scores > scores[own]).sum()))
+        found.append(float(np.mean(1 / np.array(ranks))))
+    return found
