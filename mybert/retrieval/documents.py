@@ -19,7 +19,7 @@ from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import guess_language
 from mybert.rows.similar_rows import SIMILAR, plain_text
 
-_PASSAGE = 120  # words
+_PASSAGE = 60  # words
 _LEAST_WORDS = 4  # of a query, a title or a passage
 _MOST_WORDS = 16  # of a query that is a part of a passage
 _KEYWORDS = (2, 6)  # words of a query of keywords

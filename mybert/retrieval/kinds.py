@@ -13,17 +13,21 @@ from mybert.finetuning.settings import FinetuneSettings
 from mybert.inference.checkpoint import check_max_length
 from mybert.inference.sentence_modules import MODULES
 from mybert.retrieval import trainer as trainers
+from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pairs
+from mybert.retrieval.teacher import encoders
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
 _PASSAGES = 2000  # most passages among which held-out queries are answered
+_MINED_PASSAGES = 500  # if their queries are mined, which says less
 _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
-_MINED = 10_000
+_MINED = 2_000
+_TRAINED = 8.0  # weight of BM25 from which nothing is kept of the start
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
@@ -34,7 +38,10 @@ class Retrieval:
         model: the model that is trained.
         options: --columns and --max-length.
         learning_rate: the default.
+        words_weight: of BM25 in the teacher of mined pairs.
     """
+
+    words_weight = 0.0
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
@@ -42,15 +49,15 @@ class Retrieval:
         self._positions = config.max_position_embeddings
         self._length = max(self.model.max_seq_length or self._positions, settings.max_length or 0)
         self.model.max_seq_length = min(self.options.max_length, self._length)
-        self.negatives = 1 if settings.hard_negatives is None else settings.hard_negatives
         is_retriever = (Path(settings.model) / MODULES).is_file()
-        self.learning_rate = 2e-5 if is_retriever else 5e-5
+        self._mines_only = not settings.train_files and settings.judgements is None
+        self.learning_rate = 2e-5 if is_retriever and not self._mines_only else 5e-5
         self._start = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         """`given` as arguments of the trainer."""
         found, passage = self.model.prompts, self._passage_prompt
-        columns = ["positive", "passage", *(f"negative_{number + 1}" for number in range(self.negatives))]
+        columns = ["positive", "passage", *(f"negative_{number + 1}" for number in range(self._negatives))]
         prompts = {"query": found.get("query")} | dict.fromkeys(columns, passage)
         prompts = {column: prompt for column, prompt in prompts.items() if prompt}
         return trainers.with_fields_of(
@@ -67,6 +74,9 @@ class Retrieval:
         pairs, passages = mine(settings, self.options.given_columns(), seed)
         if settings.max_length is None:
             self._read_more(passages)
+        if passages:
+            titles, texts = zip(*((passage.title, passage.body) for passage in passages), strict=True)
+            self.words_weight = balance(titles, texts, *encoders(self.model))
         return pairs, [passage.text for passage in passages]
 
     def _read_more(self, passages: Sequence[Passage]) -> None:
@@ -84,27 +94,37 @@ class Retrieval:
             )
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
-        """The pairs with hard negatives."""
-        return add_negatives(pairs, passages, self.negatives, seed, self.model)
+        """The pairs with hard negatives; mined pairs have none by default."""
+        rows, mined = (Pairs(some) for some in pairs.by_origin())
+        given = settings.hard_negatives
+        self._negatives = 1 if given is None else given
+        rows = add_negatives(rows, passages, self._negatives, seed, self.model)
+        mined = add_negatives(mined, passages, given or 0, seed, self.model)
+        return Pairs(rows.pairs + mined.pairs, pairs.scored, pairs.grades, pairs.left_out)
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""
         relevant = dict(list(held_out.relevant().items())[:_QUERIES])
         passages = list(dict.fromkeys([*(t for found in relevant.values() for t in found), *train.passages()]))
-        return trainers.HeldOutRetrieval(relevant, passages[:_PASSAGES], arguments.per_device_eval_batch_size)
+        most = _PASSAGES if train.by_origin()[0] else _MINED_PASSAGES
+        return trainers.HeldOutRetrieval(relevant, passages[:most], arguments.per_device_eval_batch_size)
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
-        data = trainers.retrieval_data(pairs, self.negatives)
+        data = trainers.retrieval_data(pairs)
         batch_size = arguments["args"].per_device_train_batch_size
-        loss = trainers.retrieval_loss(self.model, data, batch_size, settings.dimensions)
+        loss = trainers.retrieval_loss(self.model, pairs, batch_size, settings.dimensions, self.words_weight)
         own = trainers.MeanOverRows()
         return trainers.RetrievalTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
     def mix_with_start(self, settings: FinetuneSettings) -> float:
-        """Averages the weights with those of the start; returns the share of the start."""
-        alone = not settings.train_files and settings.judgements is None
-        share = settings.start_share if settings.start_share is not None else 0.7 * alone
+        """Averages the weights with those of the start; returns the share of the start.
+
+        Mined pairs are not real queries: a start model to which BM25 adds little may lose more by them than it learns.
+        """
+        share = settings.start_share
+        if share is None:
+            share = max(0.0, 1 - self.words_weight / _TRAINED) if self._mines_only else 0.0
         if share:
             state = self.model.state_dict()
             mixed = {

@@ -23,6 +23,9 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 _NUMBERED = re.compile(r"(negative|neg|sentence)[_-]?\d+")  # further negatives
 
 
+ROWS = "rows"
+
+
 class Pair(NamedTuple):
     """A query with a passage that answers it, and passages that do not.
 
@@ -34,7 +37,7 @@ class Pair(NamedTuple):
     query: str
     positive: str
     negatives: tuple[str, ...] = ()
-    kind: str = "rows"
+    kind: str = ROWS
     source: int = -1
 
 
@@ -70,6 +73,11 @@ class Pairs:
         """All passages, each once."""
         found = [text for pair in self.pairs for text in (pair.positive, *pair.negatives)]
         return list(dict.fromkeys([*found, *(pair.passage for pair in self.scored)]))
+
+    def by_origin(self) -> tuple[list[Pair], list[Pair]]:
+        """The pairs of rows, and those that were mined."""
+        mined = [pair for pair in self.pairs if pair.kind != ROWS]
+        return [pair for pair in self.pairs if pair.kind == ROWS], mined
 
     def relevant(self) -> dict[str, dict[str, int]]:
         """Query → its passages with their grades."""

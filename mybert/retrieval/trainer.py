@@ -27,6 +27,7 @@ from torch import nn
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.retrieval.pairs import Pairs
+from mybert.retrieval.teacher import CachedTaughtLoss, TaughtLoss, Teacher
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
@@ -73,12 +74,17 @@ def no_duplicates() -> dict[str, BatchSamplers]:
     return {"batch_sampler": BatchSamplers.NO_DUPLICATES}
 
 
-def retrieval_data(pairs: Pairs, negatives: int) -> Dataset | DatasetDict:
-    """Columns query, positive and negative_1 … ; of scored pairs query, passage and score."""
-    columns = {"query": [pair.query for pair in pairs.pairs], "positive": [pair.positive for pair in pairs.pairs]}
-    for number in range(negatives):
-        columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in pairs.pairs]
-    found = {"pairs": Dataset.from_dict(columns)} if pairs.pairs else {}
+def retrieval_data(pairs: Pairs) -> DatasetDict:
+    """Columns query, positive and negative_1 …, of mined pairs also their places as label; of scored pairs query,
+    passage and score."""
+    found = {}
+    for name, chosen in zip(("pairs", "mined"), pairs.by_origin(), strict=True):
+        if chosen:
+            columns = {"query": [pair.query for pair in chosen], "positive": [pair.positive for pair in chosen]}
+            for number in range(len(chosen[0].negatives)):
+                columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in chosen]
+            places = {"label": list(range(len(chosen)))} if name == "mined" else {}
+            found[name] = Dataset.from_dict(columns | places)
     if pairs.scored:
         names = ("query", "passage", "score")
         found["scored"] = Dataset.from_dict(dict(zip(names, map(list, zip(*pairs.scored, strict=True)), strict=True)))
@@ -86,18 +92,20 @@ def retrieval_data(pairs: Pairs, negatives: int) -> Dataset | DatasetDict:
 
 
 def retrieval_loss(
-    model: SentenceTransformer, data: DatasetDict, batch_size: int, dimensions: Sequence[int]
+    model: SentenceTransformer, pairs: Pairs, batch_size: int, dimensions: Sequence[int], words_weight: float
 ) -> dict[str, nn.Module]:
-    """The loss of each data set: contrastive over the passages of a batch, CoSENT for scores."""
+    """The loss of each data set: contrastive over the passages of a batch, a teacher's for mined pairs, CoSENT for
+    scores."""
+    judged, mined = pairs.by_origin()
+    cached = {"mini_batch_size": AT_ONCE} if batch_size > AT_ONCE else {}
     losses: dict[str, nn.Module] = {}
-    if "pairs" in data:
-        large = batch_size > AT_ONCE
-        losses["pairs"] = (
-            CachedMultipleNegativesRankingLoss(model, mini_batch_size=AT_ONCE)
-            if large
-            else MultipleNegativesRankingLoss(model)
-        )
-    if "scored" in data:
+    if judged:
+        kind = CachedMultipleNegativesRankingLoss if cached else MultipleNegativesRankingLoss
+        losses["pairs"] = kind(model, **cached)
+    if mined:
+        taught = CachedTaughtLoss if cached else TaughtLoss
+        losses["mined"] = taught(model, Teacher(model, mined, words_weight), **cached)
+    if pairs.scored:
         losses["scored"] = CoSENTLoss(model)
     if dimensions:
         sizes = sorted({model.get_embedding_dimension(), *dimensions}, reverse=True)

@@ -204,7 +204,7 @@ class SearchOptions(Options):
     )
     mined_pairs: int | None = declare.data(
         None,
-        "retrieval, reranking: maximum number of pairs found in --documents (default: 10000, or 0 with --judgements).",
+        "retrieval, reranking: maximum number of pairs found in --documents (default: 2000, or 0 with --judgements).",
         least=0,
     )
     queries: str | None = declare.data(
@@ -218,7 +218,7 @@ class SearchOptions(Options):
     hard_negatives: int | None = declare.data(
         None,
         "retrieval, reranking: passages per pair that BM25 and the model rank high and that do not answer the query "
-        "(default: 1, or 4 for reranking).",
+        "(default: 1, 4 for reranking, none for pairs found in --documents).",
         least=0,
     )
     dimensions: list[int] = declare.task(
@@ -229,7 +229,7 @@ class SearchOptions(Options):
     start_share: float | None = declare.training(
         None,
         "retrieval: share of the weights of --model in the weighted mean with the trained ones, in [0, 1) (default: "
-        "0.7 with --documents alone, else 0).",
+        "with --documents alone the larger, the less BM25 adds to --model there; else 0).",
         within="[0, 1)",
     )
 
