@@ -60,8 +60,8 @@ def test_few_or_short_documents_have_the_default_weight():
 
 
 @pytest.fixture
-def model(tiny) -> SentenceTransformer:
-    return SentenceTransformer(str(tiny), device="cpu").eval()
+def model(tiny_bert) -> SentenceTransformer:
+    return SentenceTransformer(str(tiny_bert), device="cpu").eval()
 
 
 PAIRS = [
