@@ -16,8 +16,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.slow
 def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tmp_path, capfd):
     text = tmp_path / "text.txt"
-    text.write_text("\n\n\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))), "utf-8")
-    model = quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)], max_steps=8))
+    text.write_text(
+        "\n\n\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("guides/*.md"))), "utf-8"
+    )
+    model = quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)], max_steps=4))
     assert (model / "model.safetensors").is_file() and (model / "report.html").is_file()
     lines = capfd.readouterr().out.splitlines()
     guesses = [line for line in lines if "[MASK]" in line]
@@ -26,7 +28,7 @@ def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tm
     assert all(0 <= probability <= 1 for probability in pairs)
     assert quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)], resume=True)) == model
     printed = capfd.readouterr().out
-    assert "is finished: 8 steps" in printed and "time since --resume" in printed
+    assert "is finished: 4 steps" in printed and "time since --resume" in printed
 
 
 def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, monkeypatch):
@@ -87,7 +89,6 @@ def test_the_vocabulary_and_the_sentences_follow_the_language(tmp_path, monkeypa
     (tmp_path / "text.csv").write_text("body\n" + "".join(f'"{part}"\n' for part in text.split("\n\n")), "utf-8")
     given = {"text": [str(tmp_path / "text.csv")], "text_column": "body"}
     for name, options, words in (
-        ("en", {}, ["cafe", "backer"]),
         ("hi", {"language": "hi"}, ["में", "मैं", "कुल", "कूल", "café"]),
         ("cased", {"uncased": False}, ["Café", "Bäcker", "मैं"]),
         ("kept", {"strip_accents": False}, ["café", "bäcker"]),

@@ -20,16 +20,15 @@ def pair(tokenizer, texts: tuple[str, str], length: int):
     return found["input_ids"], bool(found.encodings[0].overflowing)
 
 
-@pytest.mark.parametrize("length", [11, 12])
-def test_pairs_have_the_same_tokens_as_their_whole_texts(tokenizer, length):
-    draw, shortened = random.Random(length), 0
-    for _ in range(30):
+def test_pairs_have_the_same_tokens_as_their_whole_texts(tokenizer):
+    draw, shortened = random.Random(11), 0
+    for length in (11, 12) * 6:
         texts = tuple("".join(draw.choices(PARTS, k=draw.choice((3, 200, 560)))) for _ in range(2))
         short = without_unread_end(*texts, tokenizer, length)
         assert pair(tokenizer, short, length) == pair(tokenizer, texts, length)
         assert all(text.startswith(one) for one, text in zip(short, texts, strict=True))
         shortened += short != texts
-    assert shortened > 3
+    assert shortened > 1
 
 
 def test_one_of_two_very_long_texts_becomes_short_and_one_long_word_stays(tokenizer):
