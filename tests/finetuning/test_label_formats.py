@@ -326,7 +326,7 @@ def test_labels_that_count_from_another_number_are_refused(trained, found, renam
     others = Dataset.from_dict({"text": ["word"] * len(found), "label": found})
     with pytest.raises(UserError, match=f"--label-names {renamed}"):
         task.check_rows(others, training=False)
-    renamed = replace(task, options=task.Options.of({"label_names": renamed}))
+    renamed = replace(task, options=task.Options.of({"label_names": renamed.split()}))
     assert renamed.check_rows(renamed.prepare(others), training=False) == []
     for right in (trained, trained[:1], trained[1:], [*trained, trained[0]]):
         assert task.check_rows(Dataset.from_dict({"text": ["word"] * len(right), "label": right}), False) == []
