@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import gc
 import itertools
 import json
 import shutil
@@ -21,7 +22,7 @@ from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
 from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
-from mybert.artifacts.staging import exclusive_lock
+from mybert.artifacts.staging import exclusive_lock, report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.inference.checkpoint import open_checkpoint
@@ -90,6 +91,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         results = _publish(settings, folder.path, facts)
         counts |= {"steps": results["steps"], "tokens_seen": results["tokens_seen"]}
         folder.finish(counts=counts, metrics=results["metrics"], adaptation=facts["held_out"])
+        gc.collect()  # the trainer refers to itself; Windows removes no file that is still mapped
         shutil.rmtree(work)
     print_adaptation(facts)
     return folder.path
@@ -117,15 +119,17 @@ def _prepared(settings: AdaptSettings, arguments: TrainingArguments, run: RunFol
             yield None
             return
         left = read_json_object(folder / _RUN, f"remove {folder}") if (folder / _RUN).is_file() else {}
-        if not settings.resume or run.fingerprint.differences(left):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            write_json(folder / _RUN, run.fingerprint.as_dict())
-        else:
+        is_new = not settings.resume or run.fingerprint.differences(left)
+        if not is_new:
             print(f"--resume: the preparation in {folder} is continued")
         try:
-            set_seed(arguments.seed)  # of a new head
-            write_json(folder / _FACTS, prepare(settings, folder, task_texts(settings), arguments.seed))
+            with report_full_disk(run.path):
+                if is_new:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    folder.mkdir(parents=True)
+                    write_json(folder / _RUN, run.fingerprint.as_dict())
+                set_seed(arguments.seed)  # of a new head
+                write_json(folder / _FACTS, prepare(settings, folder, task_texts(settings), arguments.seed))
             yield folder
         except BaseException as error:
             if isinstance(error, Exception) or not settings.resume:  # Ctrl-C keeps it for --resume

@@ -1,18 +1,32 @@
-"""Output files and folders are complete or absent."""
+"""Output files and folders are complete or absent: the functions, then every command."""
 
 import contextlib
 import errno
+import io
+import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
+from forked import exit_status
 
+from mybert import cli
 from mybert.artifacts.manifest import write_manifest
-from mybert.artifacts.staging import empty_folder, refuse_existing, staged_file, staged_folder
+from mybert.artifacts.staging import (
+    empty_folder,
+    manifest_beside,
+    refuse_existing,
+    staged_file,
+    staged_folder,
+)
+from mybert.commands import COMMANDS as COMMAND_LIST
 from mybert.common.errors import UserError
+from mybert.inference.cpu.int8 import int8_obstacle
+from mybert.settings.options import options_of
 
 pytestmark = pytest.mark.usefixtures("as_on_windows")
 
@@ -39,30 +53,6 @@ def test_folders_above_a_failed_output_are_removed_if_the_run_has_created_them(t
     with staged_folder(tmp_path / "mine" / "a" / "out"), pytest.raises(RuntimeError), staged_file(other):
         raise RuntimeError
     assert [path.name for path in (tmp_path / "mine" / "a").iterdir()] == ["out"]
-
-
-def test_an_existing_folder_is_replaced_only_with_overwrite_and_by_a_complete_one(tmp_path):
-    out = tmp_path / "out"
-    with staged_folder(out) as folder:
-        (folder / "a").write_text("old")
-        write_manifest(folder, "corpus", settings={}, inputs={}, counts={})
-    with pytest.raises(UserError, match="--overwrite"), staged_folder(out):
-        pass
-    with pytest.raises(RuntimeError), staged_folder(out, overwrite=True):
-        raise RuntimeError
-    assert (out / "a").read_text() == "old"
-    with staged_folder(out, overwrite=True) as folder:
-        (folder / "b").write_text("new")
-    assert [p.name for p in out.iterdir()] == ["b"]
-
-
-def test_a_folder_without_a_manifest_is_never_replaced(tmp_path):
-    mine = tmp_path / "photos"
-    mine.mkdir()
-    (mine / "photo").write_text("content")
-    with pytest.raises(UserError, match="was not made by mybert"), staged_folder(mine, overwrite=True):
-        pass
-    assert (mine / "photo").read_text() == "content"
 
 
 def test_a_folder_of_another_stage_or_with_an_input_is_never_replaced(tmp_path):
@@ -217,24 +207,28 @@ def test_a_file_system_without_locks_is_used_with_a_warning(code, tmp_path, monk
 
 WRITERS = {
     "Python": "(folder / 'a').write_bytes(bytes(100_000))",
-    "tokenizers": "from tokenizers import Tokenizer, models\n"
-    "        Tokenizer(models.WordPiece({str(i): i for i in range(9999)})).save(str(folder / 'a'))",
-    "safetensors": "import torch; from safetensors.torch import save_file\n"
-    "        save_file({'a': torch.zeros(99_999)}, folder / 'a')",
-    "torch": "import torch\n        torch.save(torch.zeros(99_999), folder / 'a')",
+    "tokenizers": "Tokenizer(models.WordPiece({str(i): i for i in range(9999)})).save(str(folder / 'a'))",
+    "safetensors": "save_file({'a': torch.zeros(99_999)}, folder / 'a')",
+    "torch": "torch.save(torch.zeros(99_999), folder / 'a')",
 }
 
 
-@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.slow
-def test_a_full_disk_is_a_one_line_message_for_every_library(writer, tmp_path):
+def test_a_full_disk_is_a_one_line_message_for_every_library(tmp_path):
     """A limit on file size gives the same kind of error as a full disk."""
-    script = (
-        "import sys\nfrom mybert.common.errors import UserError\n"
-        "from mybert.artifacts.staging import staged_folder\n"
-        f"try:\n    with staged_folder(sys.argv[1]) as folder:\n        {WRITERS[writer]}\n"
-        "except UserError as error:\n    print(error)\n"
-    )
+    script = f"""
+import sys, torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models
+from mybert.common.errors import UserError
+from mybert.artifacts.staging import staged_folder
+for writer in {[*WRITERS.values()]!r}:
+    try:
+        with staged_folder(sys.argv[1]) as folder:
+            exec(writer)
+    except UserError as error:
+        print(error)
+"""
 
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -243,7 +237,7 @@ def test_a_full_disk_is_a_one_line_message_for_every_library(writer, tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", script, tmp_path / "out"], preexec_fn=limit, capture_output=True, text=True
     )
-    assert "no room to write" in run.stdout, run.stderr
+    assert ["no room to write" in line for line in run.stdout.splitlines()] == [True] * len(WRITERS), run.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -252,3 +246,140 @@ def test_other_failures_are_not_taken_for_a_full_disk(tmp_path):
         with pytest.raises(type(error)) as caught, staged_folder(tmp_path / "out"):
             raise error
         assert caught.value is error
+
+
+# The output of every command: complete or absent, replaced with --overwrite alone, and of its own stage.
+
+TRAININGS = {"pretrain", "adapt", "distill", "finetune"}  # their folder has its name from the start
+COMMANDS = {  # what each command is given, in a folder with inputs; {NAME} is a tiny model
+    "tokenizer": "texts.txt --vocab-size 150 --num-proc 1",
+    "corpus": "texts.txt --tokenizer {filler} --max-length 16 --num-proc 1",
+    "pretrain": "--corpus corpus --size tiny --max-steps 1 --use-cpu true",
+    "adapt": "texts.txt --model {filler} --max-steps 1 --max-length 16 --eval-characters 100 --num-proc 1",
+    "distill": "--teacher {filler} --layers 1 --corpus corpus --max-steps 1 --use-cpu true",
+    "trim": "texts.txt --model {filler} --num-proc 1",
+    "finetune": "--task sentiment --model {encoder} --train rows.csv --max-steps 1 --bootstrap 0 --use-cpu true",
+    "evaluate": "--model {classifier} --data rows.csv --bootstrap 0 --device cpu",
+    "compare": "scores scores",
+    "predict": "{classifier} rows.csv --device cpu",
+    "suggest": "{classifier} rows.csv --count 2 --device cpu",
+    "explain": "{classifier} rows.csv --device cpu",
+    "embed": "{encoder} texts.txt --device cpu",
+    "index": "{encoder} texts.txt --device cpu",
+    "score": "{filler} texts.txt --device cpu",
+    "export": "{classifier}",
+    "merge": "{classifier} {classifier}",
+    "quantize": "{encoder} --texts texts.txt",
+}
+OUTPUTS = {
+    "predict": "out.jsonl",
+    "suggest": "out.jsonl",
+    "explain": "out.jsonl",
+    "embed": "out.npy",
+    "score": "out.jsonl",
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(models, tmp_path_factory):
+    """A folder with texts, rows, examples and scores."""
+    folder = tmp_path_factory.mktemp("inputs")
+    texts = [
+        f"The {noun} {verb}. It is {word}."
+        for noun in ("film", "sea")
+        for verb in ("ends", "sings")
+        for word in ("good", "dull", "odd")
+    ]
+    (folder / "texts.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    labels = {"great": "good", "dull": "bad"}
+    rows = "".join(f"a {word} {noun},{labels[word]}\n" for word in labels for noun in ("film", "song", "sea", "house"))
+    (folder / "rows.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    with contextlib.chdir(folder):
+        assert cli.main([*words_of("corpus", models), "--output", "corpus"]) == 0
+        assert cli.main([*words_of("evaluate", models), "--output", "scores"]) == 0
+    return folder
+
+
+def words_of(command, models):
+    words = COMMANDS[command].split()
+    return [command, *(str(models(word.strip("{}"))) if word[0] == "{" else word for word in words)]
+
+
+@pytest.fixture(params=COMMANDS)
+def job(request, models, inputs, monkeypatch, tmp_path):
+    """The command, its words, and the path of its output, in a folder of its own."""
+    if request.param == "quantize" and int8_obstacle():
+        pytest.skip(str(int8_obstacle()))
+    monkeypatch.chdir(inputs)
+    out = tmp_path / OUTPUTS.get(request.param, "out")
+    return request.param, [*words_of(request.param, models), "--output", str(out)], out
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def plant_old_output(command, out):
+    """What an earlier run of the command has left."""
+    out.write_text("old") if out.suffix else out.mkdir()
+    write_manifest(out.parent if out.suffix else out, command, settings={}, inputs={}, counts={}, complete=True)
+    if out.suffix:
+        (out.parent / "manifest.json").rename(manifest_beside(out))
+    else:
+        (out / "stray.txt").write_text("of the old run")
+
+
+def test_an_output_is_complete_and_alone_and_replaces_an_old_one_with_overwrite_only(job, capsys):
+    command, words, out = job
+    mine = out if out.suffix else out / "mine.txt"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("of somebody else")
+    assert cli.main([*words, "--overwrite"]) == 2 and "was not made by" in capsys.readouterr().err
+    assert content(out.parent) == {mine.relative_to(out.parent): b"of somebody else"}
+    mine.unlink() if out.suffix else shutil.rmtree(out)
+    plant_old_output(command, out)
+    old = content(out.parent)
+    assert cli.main(words) == 2 and "exists; add --overwrite" in capsys.readouterr().err
+    assert content(out.parent) == old
+    assert cli.main([*words, "--overwrite"]) == 0
+    manifest = json.loads((manifest_beside(out) if out.suffix else out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["stage"] == command and manifest.get("complete", True)
+    assert not (out / "stray.txt").exists() and out.stat().st_size != len("old")
+    expected = {out.name, f"{out.name}.manifest.json"} if out.suffix else {out.name}
+    assert {path.name for path in out.parent.iterdir()} == expected
+    if "resume" in options_of(COMMAND_LIST[command].settings_types()):
+        made = content(out.parent)
+        assert cli.main([*words, "--resume"]) == 0 and "is finished" in capsys.readouterr().out
+        suffixes = (".safetensors", ".txt") if command in TRAININGS else ("",)  # whose report is written again
+        assert all(content(out.parent)[name] == text for name, text in made.items() if name.name.endswith(suffixes))
+
+
+def run_on_a_full_disk(words):
+    """In a fork: a limit on the size of files gives the same kind of error as a full disk."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.stdout, sys.stderr = sys.__stdout__, io.StringIO()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    status = cli.main(words)
+    errors = [line for line in sys.stderr.getvalue().splitlines() if "error: " in line]
+    os._exit(0 if status == 2 and len(errors) == 1 and "no room to write" in errors[0] else 1)
+
+
+def test_on_a_full_disk_the_old_output_stays_or_none_is_left(job):
+    command, words, out = job
+    if command not in TRAININGS:
+        plant_old_output(command, out)
+        words = [*words, "--overwrite"]
+    before = content(out.parent)
+    assert exit_status(run_on_a_full_disk, words) == 0
+    if command in TRAININGS:
+        assert not (out / "model.safetensors").exists()
+    else:
+        assert content(out.parent) == before
+    assert not list(out.parent.glob(".*")), "something half-written is left"
+
+
+def test_an_output_without_permission_is_refused_before_anything_is_written(job, monkeypatch, capsys):
+    _, words, out = job
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    assert cli.main(words) == 2 and "no permission to write" in capsys.readouterr().err
+    assert not list(out.parent.iterdir())
