@@ -239,16 +239,6 @@ def test_nothing_is_kept_of_a_build_that_has_no_documents_yet(build, inputs, wri
     assert not list(tmp_path.glob(".corpus.*"))
 
 
-def test_a_finished_corpus_is_not_built_again(build, inputs, capsys, content):
-    built, *_ = build(inputs, **SETTINGS)
-    before = content(built)
-    capsys.readouterr()
-    again, *_ = build(inputs, **SETTINGS | {"resume": True, "num_proc": 1})
-    assert "is finished: nothing is left to compute" in capsys.readouterr().out and content(again) == before
-    with pytest.raises(UserError, match="is finished, with other settings or inputs"):
-        build(inputs, **SETTINGS | {"resume": True, "dupe_factor": 2})
-
-
 def test_standard_input_cannot_be_resumed(build):
     with pytest.raises(UserError, match="cannot read standard input again"):
         build(["-"], resume=True)

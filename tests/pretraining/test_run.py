@@ -145,15 +145,6 @@ def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_check
     assert have_same_weights(output, whole)
 
 
-def test_resuming_a_finished_run_trains_no_further(run, tmp_path, capsys):
-    output = run(max_steps=4)
-    (output / "model.safetensors").rename(tmp_path / "before")
-    run(max_steps=4, resume=True)
-    assert f"the run in {output} is finished: no step is left to train" in capsys.readouterr().out
-    assert (output / "model.safetensors").read_bytes() == (tmp_path / "before").read_bytes()
-    assert read_results(output)["steps"] == 4
-
-
 def test_resuming_with_another_number_of_steps_prints_the_new_plan_and_follows_it(run, capsys, caplog):
     arguments = {"save_total_limit": None, "eval_steps": 0.5}
     run(max_steps=4, save_steps=2, **arguments)

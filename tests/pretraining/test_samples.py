@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity
 from mybert.pretraining import samples
 from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.samples import Samples, write_sample
-from mybert.pretraining.token_accuracy import TokenAccuracy, accuracy_by_group, is_word, kind_of, nearest_neighbours
+from mybert.pretraining.token_accuracy import accuracy_by_group, is_word, kind_of, nearest_neighbours
 
 
 @pytest.fixture
@@ -124,12 +124,6 @@ def test_accuracy_by_group_adds_up_to_that_of_the_evaluation(make_trainer, token
         assert sum(group["tokens"] for group in groups) == metrics["eval_mlm_tokens"]
         right = sum(group["tokens"] * group["accuracy"] for group in groups)
         assert right == pytest.approx(counts[1].sum())
-
-
-def test_tokens_are_counted_by_label():
-    counts = TokenAccuracy(4, torch.device("cpu"))
-    counts.add(torch.tensor([1, 1, -100, 0]), torch.tensor([True, False, False, True]))
-    assert counts.counts.tolist() == [[1, 2, 0, 0], [1, 1, 0, 0]]
 
 
 @pytest.mark.parametrize(
