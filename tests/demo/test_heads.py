@@ -142,7 +142,8 @@ def test_masks_are_read_up_to_the_trained_length(models, tmp_path):
     folder = shutil.copytree(models("filler"), tmp_path / "trained")
     MyBertTokenizer.from_pretrained(folder, model_max_length=8).save_pretrained(folder)
     fill = heads_of(str(folder), "cpu")[0].answer
-    assert len(fill("[MASK] " + "sea " * 10 + "[MASK]").rows) == 8
+    answer = fill("[MASK] " + "sea " * 10 + "[MASK]")
+    assert len(answer.rows) == 8 and answer.marked[-1] == ("[MASK]", None), "the second one is not read"
     with pytest.raises(UserError, match=r"write \[MASK\].* in the first 8 tokens"):
         fill("sea " * 10 + "[MASK]")
 

@@ -238,6 +238,8 @@ def test_the_threshold_of_several_labels_has_the_best_micro_f1(seed):
     best = max(f1_score(chosen, scores > one, average="micro", zero_division=0) for one in every)
     assert f1_score(chosen, scores > threshold, average="micro", zero_division=0) == pytest.approx(best)
     assert best_label_threshold(np.array([[0.9], [0.2]]), np.array([[True], [False]])) == pytest.approx(0.55)
+    scores, chosen = np.array([[0.9, 0.85, 0.8, 0.1, 0.08, 0.05]]), np.array([[1, 0, 1, 0, 0, 1]], dtype=bool)
+    assert best_label_threshold(scores, chosen) == pytest.approx(0.45), "of equal scores the nearest to 0.5"
 
 
 def test_a_tuned_threshold_is_printed_and_kept_with_the_model(finetune, write_rows, tmp_path, capsys):

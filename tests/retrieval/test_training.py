@@ -121,7 +121,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(finetune, rows, tmp_path):
 def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
     scored = tmp_path / "scored.jsonl"
     scored.write_text("".join(json.dumps({"query": q, "positive": p, "score": 0.5}) + "\n" for q, p in FACTS))
-    finetune("retrieval", "--train", rows, scored, "--dimensions", "16", "8", *FAST)
+    finetune("retrieval", "--train", rows, scored, "--dimensions", "16", "8", *FAST, "--num-train-epochs", "15")
     model = SentenceTransformer(str(tmp_path / "out"), device="cpu", truncate_dim=8)
     vectors = model.encode([text for side in zip(*FACTS, strict=True) for text in side], normalize_embeddings=True)
     assert vectors.shape[1] == 8
@@ -150,7 +150,18 @@ def test_documents_alone_keep_half_of_the_start(finetune, tiny_bert, tmp_path):
 
 
 def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows, tmp_path):
-    finetune("reranking", "--train", rows, "--hard-negatives", "3", *FAST, "--num-train-epochs", "60")
+    finetune(
+        "reranking",
+        "--train",
+        rows,
+        "--hard-negatives",
+        "2",
+        *FAST,
+        "--learning-rate",
+        "0.005",
+        "--num-train-epochs",
+        "25",
+    )
     out = tmp_path / "out"
     pairs = [(query, passage) for query, _ in FACTS for _, passage in FACTS]
     scores = CrossEncoder(str(out), device="cpu").predict(pairs).reshape(len(FACTS), -1)
