@@ -35,7 +35,7 @@ def python_value(value: Any, option: Option) -> Any:
         return [f"{key}={item}" for key, item in value.items()]
     kinds = option.kinds
     if kinds & {Duration, Quantity}:  # the settings convert the text
-        kinds = {str, float}
+        kinds = frozenset({str, float})
     if value is None and option.optional:
         return None
     if (option.inherited and str in kinds) or not kinds <= {*_NAMES, list}:
@@ -46,7 +46,7 @@ def python_value(value: Any, option: Option) -> Any:
             return _one(value, kinds)
         kinds = kinds | {option.convert}
         if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | os.PathLike):
-            return [_one(item, {option.convert}) for item in value]
+            return [_one(item, frozenset({option.convert})) for item in value]
         one = _one(value, kinds)
         return one if type(one) in option.kinds else [one]
     except (TypeError, OverflowError):
@@ -67,7 +67,7 @@ def text_list(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def _one(value: Any, kinds: set[type]) -> Any:
+def _one(value: Any, kinds: frozenset[Any]) -> Any:
     """A single value. Raises a TypeError if it has none of the types `kinds`; `True` is no number."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     value = value.tolist() if hasattr(value, "tolist") else value
@@ -78,7 +78,7 @@ def _one(value: Any, kinds: set[type]) -> Any:
     return value
 
 
-def _expected(option: Option, kinds: set[type]) -> str:
+def _expected(option: Option, kinds: frozenset[Any]) -> str:
     """What the message expects, such as `a text, a list of those or None`."""
     names = [" or ".join(option.choices) if kind is str and option.choices else name
              for kind, name in _NAMES.items() if kind in kinds]  # fmt: skip
@@ -96,7 +96,7 @@ def make_settings(
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     check: Check = lambda made: None,
-) -> tuple:
+) -> tuple[Any, ...]:
     """Creates settings from the arguments of a Python call: positional options in order, others by keyword.
 
     The keyword `config` names a settings file; other arguments override it. `check` is as for `parse_settings`.
@@ -120,7 +120,7 @@ def make_settings(
     return instances(settings, values, check)
 
 
-def instances(settings: Iterable[type], values: Mapping[str, Any], check: Check) -> tuple:
+def instances(settings: Iterable[Any], values: Mapping[str, Any], check: Check) -> tuple[Any, ...]:
     """Creates each settings class from its values; the attribute `given` has the names of the given options."""
     made: list[Any] = []
     for kind in sorted(settings, key=lambda kind: hasattr(kind, "complete")):

@@ -119,14 +119,14 @@ class Options:
             if list in kinds and str not in kinds:
                 value = as_list(value)
                 setattr(self, field.name, value)
-            place = field.metadata.get("reads") or field.metadata.get("writes")
+            place = field.metadata.get("reads") or field.metadata.get("writes") or ""
             if is_required(field) and (expected := _EXPECTED.get(place, "at least one" if list in kinds else "")):
                 check(self, field.name, value not in ("", []), expected)
             for item in value if isinstance(value, list) else [value]:
                 _check_item(self, field, item)
 
 
-def _check_item(settings: Options, field: dataclasses.Field, item: Any) -> None:
+def _check_item(settings: Options, field: dataclasses.Field[Any], item: Any) -> None:
     """Raises a UserError if a value, or an item of a list, is none of the choices or outside the interval."""
     choices, within = field.metadata.get("choices"), field.metadata.get("within")
     if choices and item not in choices:
@@ -135,14 +135,13 @@ def _check_item(settings: Options, field: dataclasses.Field, item: Any) -> None:
         check(settings, field.name, False, in_words(within))
 
 
-def is_required(field: dataclasses.Field) -> bool:
+def is_required(field: dataclasses.Field[Any]) -> bool:
     """Whether the option must be given."""
     if field.default_factory is not dataclasses.MISSING:
         return field.metadata.get("positional", False)
     return field.default is dataclasses.MISSING or (field.default == "" and "positional" in field.metadata)
 
 
-@functools.cache
 def kinds_of(annotation: Any) -> frozenset[Any]:
     """The types of an annotation, without None and type arguments, such as {str, list}."""
     return frozenset(typing.get_origin(part) or part for part in parts_of(annotation))

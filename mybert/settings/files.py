@@ -87,8 +87,8 @@ def _checked(value: Any, option: Option, place: str) -> Any:
     """The value of an option; None, which unsets it, if None is its default."""
     if value is None and not option.required and option.field.default is None:
         return None
-    expected = {bool: "true or false", int: "a whole number", float: "a number"}.get(option.convert)
-    expected = " or ".join(option.choices) or expected or "text, in quotes if necessary"
+    kinds: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number"}
+    expected = " or ".join(option.choices) or kinds.get(option.convert) or "text, in quotes if necessary"
     expected += ", in quotes" if option.choices and isinstance(value, bool) else ""  # YAML reads no as false
     try:
         converted = _converted(value, option)

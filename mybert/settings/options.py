@@ -51,7 +51,7 @@ class Option:
         inherited: whether it is an unchanged field of TrainingArguments, which only --help-all shows.
     """
 
-    field: dataclasses.Field
+    field: dataclasses.Field[Any]
     kinds: frozenset[Any]
     convert: Callable[[str], Any]
     choices: tuple[str, ...]
@@ -67,7 +67,8 @@ class Option:
         """How the help writes a value: INT, FLOAT, or the last word of the name."""
         last = self.field.name.rpartition("_")[2]
         one = last.removesuffix("s") if self.positional and list in self.kinds else last
-        return {int: "INT", float: "FLOAT"}.get(self.convert, one.upper())
+        numbers: dict[Any, str] = {int: "INT", float: "FLOAT"}
+        return numbers.get(self.convert, one.upper())
 
     @property
     def positional(self) -> bool:
@@ -156,7 +157,7 @@ def inherited_options() -> dict[str, Option]:
     return options
 
 
-def _option(field: dataclasses.Field, annotation: Any, inherited: bool) -> Option:
+def _option(field: dataclasses.Field[Any], annotation: Any, inherited: bool) -> Option:
     parts = parts_of(annotation)
     items = [*parts, *(item for part in parts if typing.get_origin(part) is list for item in typing.get_args(part))]
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]

@@ -11,7 +11,7 @@ import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mybert.common.errors import UserError
 from mybert.settings.calls import Check, instances
@@ -36,7 +36,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
+    def error(self, message: str) -> NoReturn:
         if ": expected " in message and ", found " in message:  # it needs no help
             raise UserError(message.removeprefix("argument "))
         raise UserError(f"{message} (see `{self.prog} --help`)")
@@ -49,7 +49,7 @@ def parse_settings(
     description: str = "",
     examples: Iterable[str] = (),
     check: Check = lambda made: None,
-) -> tuple:
+) -> tuple[Any, ...]:
     """Reads one instance of each settings class from the command line and the file of `--config FILE`.
 
     The command line overrides the file, the file overrides the defaults. Flags may be written with `_` or `-`.
@@ -142,7 +142,7 @@ def build_parser(
             if negation := option.field.metadata.get("negation"):
                 group.add_argument(f"--{negation}", action="store_false", dest=name, help=argparse.SUPPRESS)
             continue
-        shared = {"type": _converter(option), "choices": option.choices or None, "help": help}
+        shared: dict[str, Any] = {"type": _converter(option), "choices": option.choices or None, "help": help}
         shared |= {} if option.choices else {"metavar": option.metavar}
         if option.positional and option.flag not in flags:
             nargs = ("+" if is_needed else "*") if list in option.kinds else (None if is_needed else "?")

@@ -40,7 +40,7 @@ class ResumeOptions(OverwriteOption):
 
     resume: bool = declare.output(False, "Keep finished parts after an interruption and continue from them.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.resume and self.overwrite:
             raise UserError("--resume and --overwrite exclude each other: one keeps the run, one replaces it")
