@@ -150,18 +150,8 @@ def test_documents_alone_keep_half_of_the_start(finetune, tiny_bert, tmp_path):
 
 
 def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows, tmp_path):
-    finetune(
-        "reranking",
-        "--train",
-        rows,
-        "--hard-negatives",
-        "2",
-        *FAST,
-        "--learning-rate",
-        "0.005",
-        "--num-train-epochs",
-        "25",
-    )
+    longer = ("--learning-rate", "0.005", "--num-train-epochs", "25")
+    finetune("reranking", "--train", rows, "--hard-negatives", "2", *FAST, *longer)
     out = tmp_path / "out"
     pairs = [(query, passage) for query, _ in FACTS for _, passage in FACTS]
     scores = CrossEncoder(str(out), device="cpu").predict(pairs).reshape(len(FACTS), -1)
