@@ -6,51 +6,33 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
+from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
-from mybert.common.tables import format_cell
-from mybert.finetuning.few_labels import FROZEN, STARTS
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.recipes import Run
-from mybert.finetuning.training import MODEL, RUNS, Job, train_run
+from mybert.finetuning.training import MODEL, RUNS, Job, train_few, train_run
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import new_model
-from mybert.tasks.base import LOWER_IS_BETTER, ROW, Task
+from mybert.tasks.base import ROW
 
 FOLDS = 4
 """Of few labels."""
 _LOGITS = "logits.npz"
 
 
-def cross_validated(job: Job, planned: list[Run], output: Path) -> tuple[Job, list[Run]]:
-    """The job with predictions of models of other folds for its training rows, in place of validation rows.
-
-    For few labels, every start is tried, and the one with the best score is kept. The runs have its recipe.
-    """
-    if job.settings.folds is None and not job.data.few_labels:
-        return job, planned
-    folds = job.settings.folds or FOLDS
-    rows, sign = job.data.splits["train"].rows, -1 if job.metric in LOWER_IS_BETTER else 1
-    features = job.task.features(rows, job.tokenizer, training=False)
-    found: dict[str | None, tuple[float, Task, list[np.ndarray]]] = {}
-    for start in STARTS if job.data.few_labels else (None,):
-        logits = _out_of_fold(_with_data(job, start=start), planned[0], output / RUNS, features, folds)
-        task = job.task.with_config(**job.task.tuned(logits, features, rows))
-        score = task.score(task.decode(logits, features, rows), task.references(rows))[job.metric]
-        found[start] = sign * score, task, logits
-    best = max(found, key=lambda start: found[start][0])
-    if len(found) > 1 and job.arguments.process_index == 0:
-        scores = ", ".join(f"{start} {format_cell(sign * score)}" for start, (score, _, _) in found.items())
-        print(f"few labels: {job.task.title(job.metric)} on {folds} folds: {scores}; the encoder is {best}")
-    if best == FROZEN:
-        planned = [run._replace(recipe=run.recipe._replace(learning_rate=0.0, epochs=0.0)) for run in planned]
-    job = dataclasses.replace(_with_data(job, start=best), task=found[best][1])
-    if "validation" in job.data.splits:
-        return job, planned
-    train = job.data.splits["train"]
+def cross_validated(job: Job, run: Run, output: Path) -> Job:
+    """The job with predictions of models of other folds for its training rows, in place of validation rows."""
+    few = job.data.few_labels and "validation" not in job.data.splits
+    if job.settings.folds is None and not few:
+        return job
+    folds, train = job.settings.folds or FOLDS, job.data.splits["train"]
+    features = job.task.features(train.rows, job.tokenizer, training=False)
+    logits = _out_of_fold(job, run, output / RUNS, features, folds)
+    task = job.task.with_config(**job.task.tuned(logits, features, train.rows))
     held_out = train._replace(source=f"{folds} folds of {train.source}", left_out=0)
     splits = {"train": train, "validation": held_out, **job.data.splits}
-    return _with_data(job, out_of_fold=found[best][2], splits=splits), planned
+    return dataclasses.replace(_with_data(job, out_of_fold=logits, splits=splits), task=task)
 
 
 def _with_data(job: Job, **changes) -> Job:
@@ -64,25 +46,29 @@ def _out_of_fold(job: Job, run: Run, runs: Path, features: Dataset, folds: int) 
     owners = np.asarray(features[ROW][:])
     found: list[np.ndarray] = [np.empty(0)] * len(features)
     for fold in range(folds):
-        name = "-".join(filter(None, (run.name, job.data.start, f"fold{fold + 1}of{folds}")))
-        folder, inside = runs / name, of_rows[owners] == fold
+        folder, inside = runs / f"{run.name}-fold{fold + 1}of{folds}", of_rows[owners] == fold
         if not (folder / _LOGITS).is_file():
             rest = train.select(np.flatnonzero(of_rows != fold).tolist())
             part = job.task.features(rest.rows, job.tokenizer, training=True)
             own = _with_data(job, splits={"train": rest}, train_features=part)
-            if arguments.process_index == 0 and job.data.start is None:
+            if arguments.process_index == 0 and not job.data.few_labels:
                 print(f"fold {fold + 1} of {folds}", flush=True)
-            _, model = train_run(own, run, folder)
-            if model is None:  # trained before the run was killed
-                task = dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(folder / MODEL)))
-                model = new_model(task, str(folder / MODEL))
-            model = model.to(arguments.device).eval()
+            model = (train_few(own, run)[0] if job.data.few_labels else _trained(own, run, folder)).eval()
             logits = logits_of(model, job.task, job.tokenizer, features.select(np.flatnonzero(inside)))
+            folder.mkdir(parents=True, exist_ok=True)
             np.savez(folder / f"partial.{_LOGITS}", *logits)
             (folder / f"partial.{_LOGITS}").replace(folder / _LOGITS)
-            shutil.rmtree(folder / MODEL)
+            shutil.rmtree(folder / MODEL, ignore_errors=True)
             job.stop.check(arguments, f"fold {fold + 1} of {folds}")
         with np.load(folder / _LOGITS) as kept:
             for place, logits in zip(np.flatnonzero(inside).tolist(), kept.values(), strict=True):
                 found[place] = logits
     return found
+
+
+def _trained(job: Job, run: Run, folder: Path) -> PreTrainedModel:
+    _, model = train_run(job, run, folder)
+    if model is None:  # trained before the run was killed
+        task = dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(folder / MODEL)))
+        model = new_model(task, str(folder / MODEL))
+    return model.to(job.arguments.device)

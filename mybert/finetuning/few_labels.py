@@ -1,4 +1,6 @@
-"""Few labels: a sentence encoder, trained contrastively or frozen, and a logistic regression (Tunstall et al. 2022).
+"""Few labels: a sentence encoder that is trained contrastively, and a logistic regression (Tunstall et al. 2022).
+
+The weights of the encoder are the mean of those before and after the training (Wortsman et al. 2022).
 
 The result is a BERT: the mean of the hidden states is computed by one more layer.
 """
@@ -24,12 +26,10 @@ from mybert.tasks.base import Task
 
 FEW = 50
 """Rows a class."""
-FROZEN, CONTRASTIVE = "frozen", "contrastive"
-STARTS = (FROZEN, CONTRASTIVE)
 _SHARE = 0.03  # of a token's own hidden state in the mean
 _ABSENT = -20.0  # logit of a label without a training row
 LEARNING_RATE, BATCH, EPOCHS = 1e-4, 32, 8
-_STEPS = 16, 200  # at least and at most
+_STEPS = 8, 200  # at least and at most
 _TEMPERATURE = 0.1
 _ORDINARY = (
     *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
@@ -83,23 +83,25 @@ def append_mean_layer(model: PreTrainedModel) -> None:
 def train(
     model: PreTrainedModel,
     features: Dataset,
-    start: str,
     collate: Callable,
     seed: int,
     class_weights: bool = False,
+    bf16: bool = False,
 ) -> list[dict[str, Any]]:
-    """Trains the encoder if it is not frozen, then the head.
+    """Trains the encoder, with `bf16` in mixed precision, then the head.
 
     Returns:
         The log: an entry of each step, as Trainer logs it, and one of the end.
     """
     began, tokens, log = time.perf_counter(), 0, []
     targets = targets_of(model.config.num_labels, features)
-    if start == CONTRASTIVE:
-        for loss, count in _contrastive_steps(model, features, targets, collate, seed):
-            tokens += count
-            log.append({"step": len(log) + 1, "loss": loss, "num_input_tokens_seen": tokens})
-            log[-1] |= {"training_seconds": time.perf_counter() - began}
+    encoder = model.base_model.encoder
+    before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
+    for loss, count in _contrastive_steps(model, features, targets, collate, seed, bf16):
+        tokens += count
+        log.append({"step": len(log) + 1, "loss": loss, "num_input_tokens_seen": tokens})
+        log[-1] |= {"training_seconds": time.perf_counter() - began}
+    encoder.load_state_dict({name: (before[name] + weight) / 2 for name, weight in encoder.state_dict().items()})
     model.eval()
     append_mean_layer(model)
     fit_head(model, features, targets, collate, class_weights)
@@ -108,9 +110,9 @@ def train(
 
 
 def _contrastive_steps(
-    model: PreTrainedModel, features: Dataset, targets: np.ndarray, collate: Callable, seed: int
+    model: PreTrainedModel, features: Dataset, targets: np.ndarray, collate: Callable, seed: int, bf16: bool
 ) -> Iterator[tuple[float, int]]:
-    """Trains the encoder so that the mean hidden states of rows with the same labels are similar.
+    """Trains the layers so that the mean hidden states of rows with the same labels are similar.
 
     The loss is that of supervised contrastive learning (Khosla et al. 2020). A pair of rows with several labels
     weighs as the share of their labels that both have.
@@ -119,7 +121,8 @@ def _contrastive_steps(
         Loss and number of tokens of each step.
     """
     bert, rows = model.base_model.train(), as_rows(inputs_of(model, features)[:])
-    parameters = [*bert.embeddings.parameters(), *bert.encoder.parameters()]
+    bert.embeddings.requires_grad_(False)  # a third of the time, and no better
+    parameters = [*bert.encoder.parameters()]
     generator, labels = np.random.default_rng(seed), torch.from_numpy(targets)
     steps: list[list[int]] = []
     while len(steps) < _STEPS[0] or len(steps) < EPOCHS * math.ceil(len(rows) / BATCH):
@@ -130,7 +133,9 @@ def _contrastive_steps(
     torch.manual_seed(seed)
     for batch in steps:
         inputs = {name: tensor.to(model.device) for name, tensor in collate([rows[row] for row in batch]).items()}
-        vectors = nn.functional.normalize(_mean(bert(**inputs).last_hidden_state, inputs["attention_mask"]), dim=1)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+            states = bert(**inputs).last_hidden_state.float()
+        vectors = nn.functional.normalize(_mean(states, inputs["attention_mask"]), dim=1)
         loss = _contrastive_loss(vectors, labels[batch].to(vectors))
         optimizer.zero_grad()
         loss.backward()

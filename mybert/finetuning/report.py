@@ -86,7 +86,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
             "metric": job.main_metric,
             **evaluations,
             "best": {**best.recipe._asdict(), "seed": best.seed, **amounts},
-            "few_labels": data.start,
+            "few_labels": data.few_labels,
             "recipes": [
                 {**s.recipe._asdict(), "mean": s.mean, "deviation": s.deviation, "best_seed": s.best.seed}
                 for s in (summaries if evaluations.get("validation") else ())

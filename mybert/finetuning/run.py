@@ -78,7 +78,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     with folder.opened(), on_signals(job.stop.ask):
         if arguments.process_index == 0:
             store_logits(job.data.train_features, folder.path)
-        own, planned = cross_validated(job, planned, folder.path)
+        own = cross_validated(job, planned[0], folder.path)
         outcome = _train_all(own, planned, folder.path, trainers if own is job else {})
         if arguments.process_index == 0:
             write_results(own, outcome, folder)
@@ -98,9 +98,10 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         raise UserError("--folds trains in one process; leave it out, or start one process")
     if data.few_labels:
         if arguments.process_index == 0:
+            folds = "" if data.validation_features is not None else f", in {settings.folds or FOLDS} folds for scores"
             print(
-                f"few labels (fewer than {few_labels.FEW} rows each): a frozen and a contrastively trained encoder "
-                f"are compared\non {settings.folds or FOLDS} folds; --num-train-epochs 3 trains as usual"
+                f"few labels (fewer than {few_labels.FEW} rows each): the encoder is trained contrastively{folds};\n"
+                "--num-train-epochs 3 trains as usual"
             )
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH

@@ -17,6 +17,7 @@ from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
 from mybert.finetuning.summary import duplicate_rows, overview, print_overview, with_max_length
 from mybert.inference.checkpoint import trained_tokens
+from mybert.inference.sentence_modules import sentence_length
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
 from mybert.rows.labels import find_joined_labels, find_label_typos
 from mybert.rows.splits import Split
@@ -36,8 +37,8 @@ class RunData:
     """The usable rows of each split, and features of those that train the model and those that compare checkpoints.
 
     Without validation rows, `validation_features` is None. `overview` has the statistics of the splits, `duplicates` a
-    warning for each two splits that share rows. `few_labels`: whether the encoder is trained for few labels, and
-    `start` how. `out_of_fold` has logits of the training rows, which are then the validation rows too.
+    warning for each two splits that share rows. `few_labels`: whether the encoder is trained for few labels.
+    `out_of_fold` has logits of the training rows, which are then the validation rows too.
     """
 
     splits: dict[str, Split]
@@ -46,7 +47,6 @@ class RunData:
     overview: dict[str, dict]
     duplicates: list[str]
     few_labels: bool = False
-    start: str | None = None
     out_of_fold: list[np.ndarray] | None = None
 
 
@@ -103,8 +103,11 @@ def load_data(
     left_out: list[str] = []
     train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors, report=left_out.append)
     task, length = task.fitted(train.rows), []
+    few_labels = few_labels and has_few_labels(task, train.rows)
     if settings.max_length is None:
         limit = trained_tokens(task.config, tokenizer)
+        if few_labels:
+            limit = min(limit, sentence_length(settings.model) or limit)
         task, length = with_max_length(task, tokenizer, train.rows, limit, settings.model)
     tokenizer.model_max_length = task.options.max_length
     finetuned = {**task.config.finetuned, "max_length": task.options.max_length}
@@ -115,7 +118,6 @@ def load_data(
     renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
     lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
     splits = {"train": train}
-    few_labels = few_labels and has_few_labels(task, train.rows)
     if settings.share_held_out and not few_labels:
         splits, line = _hold_out(settings, train, task, seed)
         lines.append(line)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from accelerate import PartialState
-from transformers import EarlyStoppingCallback, PreTrainedModel, set_seed
+from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedModel, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -19,6 +19,7 @@ from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.run_data import RunData
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels
+from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import new_model
 from mybert.tasks.base import Task
 from mybert.training.arguments import explain_unusable
@@ -98,8 +99,8 @@ def train_run(
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
     processes, model = PartialState(), None
-    if job.data.start is not None and not is_finished(folder):
-        model = _train_few(job, run, folder)
+    if job.data.few_labels and not is_finished(folder):
+        model = _write_few(job, run, folder)
     if not is_finished(folder):
         trainer = trainer or build_trainer(job, run)
         trainer.args.output_dir = str(folder)
@@ -129,19 +130,30 @@ def train_run(
     return json.loads((folder / RESULTS).read_text(encoding="utf-8")), model
 
 
-def _train_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
-    """Trains for few labels, and writes what a run writes; one that was killed starts again."""
+def train_few(job: Job, run: Run) -> tuple[PreTrainedModel, list[dict]]:
+    """A model that is trained for few labels, and its log. Nothing is written."""
     set_seed(run.seed)
     model, data = new_model(job.task, job.settings.model).to(job.arguments.device), job.data
-    collate = job.task.collator(job.tokenizer)
-    log = few_labels.train(model, data.train_features, data.start, collate, run.seed, job.settings.class_weights)
+    collate, options = job.task.collator(job.tokenizer), (job.settings.class_weights, job.arguments.bf16)
+    return model, few_labels.train(model, data.train_features, collate, run.seed, *options)
+
+
+def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
+    """Trains for few labels, and writes what a run writes; one that was killed starts again."""
+    model, log = train_few(job, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    features, metrics = job.data.validation_features, {}
+    if features is not None:
+        score = metrics_function(job.task, features, job.data.splits["validation"].rows, model.config)
+        metrics = score(EvalPrediction(logits_of(model, job.task, job.tokenizer, features), None))
+        write_json(folder / ERRORS, score.errors)
     model.save_pretrained(folder / MODEL)
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)
     end, steps = log[-1], log[-1]["step"]
     seen = {"seconds": end["training_seconds"], "tokens_seen": end["num_input_tokens_seen"]}
     amounts = {"steps": steps, "best_step": steps, **seen, "flops": 0}
-    write_json(folder / RESULTS, {**run.recipe._asdict(), "seed": run.seed, "metrics": {}, **amounts, "log": log})
+    write_json(folder / RESULTS, {**run.recipe._asdict(), "seed": run.seed, "metrics": metrics, **amounts, "log": log})
     return model
 
 

@@ -134,6 +134,15 @@ def modules_folder(name: str) -> Path | None:
     return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
 
 
+def sentence_length(name: str) -> int | None:
+    """The most tokens of a text that the sentence encoder `name` reads; None if it does not say so, or is another."""
+    folder = modules_folder(name)
+    try:
+        return folder and read_sentence_modules(folder).max_length
+    except UserError:
+        return None
+
+
 def module_entries(folder: Path) -> list[dict[str, str]]:
     """The `type` and `path` of each module in `modules.json`, in order.
 

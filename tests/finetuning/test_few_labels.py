@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from trained_runs import read_results
 from transformers import BertForSequenceClassification, set_seed
 
+from modeling_mybert import MyBertConfig
 from mybert import Predictor, cli
 from mybert.finetuning import few_labels
 from mybert.finetuning.held_out import fold_of_rows
@@ -30,18 +31,24 @@ def prepared(checkpoint, rows: list[dict]):
 
 
 @pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("start", few_labels.STARTS)
 def test_the_model_is_a_bert_whose_head_is_the_logistic_regression_of_means(
-    tiny_checkpoint, opinions, tmp_path, start, several
+    tiny_checkpoint, opinions, tmp_path, monkeypatch, several
 ):
     rows = [{**row, "label": [row["label"], "any"]} for row in opinions] if several else opinions
     task, tokenizer, rows, features = prepared(tiny_checkpoint, rows)
     torch.manual_seed(0)
     model = new_model(task, str(tiny_checkpoint))
-    before = model.bert.encoder.layer[0].output.dense.weight.detach().clone()
-    log = few_labels.train(model, features, start, task.collator(tokenizer), seed=1)
-    assert torch.equal(before, model.bert.encoder.layer[0].output.dense.weight) == (start == few_labels.FROZEN)
-    assert log[-1]["step"] == len(log) - 1 == (0 if start == few_labels.FROZEN else log[-2]["step"])
+    weight, steps = model.bert.encoder.layer[0].output.dense.weight, few_labels._contrastive_steps
+    at = [weight.detach().clone()]
+
+    def observed(*arguments):
+        yield from steps(*arguments)
+        at.append(weight.detach().clone())
+
+    monkeypatch.setattr(few_labels, "_contrastive_steps", observed)
+    log = few_labels.train(model, features, task.collator(tokenizer), seed=1)
+    assert not torch.equal(*at) and torch.allclose(weight, (at[0] + at[1]) / 2)
+    assert log[-1]["step"] == len(log) - 1 == log[-2]["step"]
     model.save_pretrained(tmp_path / "model")
     bert = BertForSequenceClassification.from_pretrained(tmp_path / "model", attn_implementation="eager").eval()
     assert bert.config.num_hidden_layers == 2
@@ -109,7 +116,7 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     assert cli.main([*map(str, words)]) == 0
     text = capsys.readouterr().out
     results = read_results(tmp_path / "out")
-    assert results["few_labels"] in few_labels.STARTS and f"the encoder is {results['few_labels']}" in text
+    assert results["few_labels"] and "in 4 folds" in text
     predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
     assert [line["input"]["id"] for line in predictions] == list(range(24))
     assert results["validation"]["metrics"]["accuracy"] > 0.6
@@ -119,7 +126,7 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     rest = table.select(np.flatnonzero(folds != 1).tolist())
     set_seed(42)
     model, collate = new_model(task, str(tiny_checkpoint)), task.collator(tokenizer)
-    few_labels.train(model, task.features(rest, tokenizer, training=True), results["few_labels"], collate, 42)
+    few_labels.train(model, task.features(rest, tokenizer, training=True), collate, 42)
     for number in np.flatnonzero(folds == 1).tolist():
         logits = model(**collate([{"input_ids": tokenizer(rows[number]["text"])["input_ids"]}])).logits
         good = float(logits.detach().softmax(1)[0, task.config.label2id["good"]])
@@ -131,7 +138,26 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     assert (tmp_path / "out/model.safetensors").read_bytes() == before
     for option in (["--num-train-epochs", "1"], ["--validation-share", "0.2"], ["--freeze", "encoder"]):
         assert cli.main([*map(str, words), "--overwrite", "--max-steps", "2", *option]) == 0
-        assert read_results(tmp_path / "out")["few_labels"] is None
+        assert not read_results(tmp_path / "out")["few_labels"]
+
+
+def test_given_validation_rows_score_few_labels_without_folds(tiny_checkpoint, opinions, write_rows, tmp_path, capsys):
+    rows = [
+        {"text": row["text"], "label": [row["label"], "any"][: 1 + number % 2]} for number, row in enumerate(opinions)
+    ]
+    files = write_rows("train.jsonl", rows[:24]), write_rows("validation.jsonl", rows[24:])
+    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--seeds", 2]
+    words += ["--train", files[0], "--validation", files[1], "--output", tmp_path / "out"]
+    words += ["--use-cpu", "true", "--max-length", 32, "--bootstrap", 20]
+    assert cli.main([*map(str, words)]) == 0
+    assert "folds" not in capsys.readouterr().out
+    results = read_results(tmp_path / "out")
+    found = Predictor(tmp_path / "out", device="cpu")([row["text"] for row in rows[24:]])
+    pairs = [(set(one["labels"]), set(row["label"])) for one, row in zip(found, rows[24:], strict=True)]
+    both, each = sum(len(a & b) for a, b in pairs), sum(len(a) + len(b) for a, b in pairs)
+    assert results["validation"]["metrics"]["f1_micro"] == pytest.approx(2 * both / each)
+    assert [run["metrics"]["f1_micro"] for run in results["runs"]] and len(results["runs"]) == 2
+    assert 0 < MyBertConfig.from_pretrained(tmp_path / "out").label_threshold < 1
 
 
 def test_each_fold_is_predicted_by_the_model_of_the_others(finetune, opinions, write_rows, tmp_path, tiny_checkpoint):
