@@ -10,8 +10,6 @@ import pkgutil
 import sys
 from pathlib import Path
 
-import shtab
-
 from mybert import __version__
 from mybert.artifacts.places import check_places, places
 from mybert.artifacts.staging import FULL_DISK
@@ -29,6 +27,8 @@ _VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base"
 
 def usage() -> str:
     """The help of `mybert` without a command."""
+    import shtab  # here, since the help of a command does not need it
+
     lines = [f"  {name:<12} {command.summary}" for name, command in COMMANDS.items()]
     head = "usage: mybert COMMAND [options]\n\ncommands:"
     tail = "`mybert COMMAND --help` describes a command. `mybert --completion SHELL` prints completions for\n" + (
@@ -132,6 +132,8 @@ def _run_command(name: str, argv: list[str]) -> None:
 
 def completion(shell: str) -> str:
     """A script for `shell` that completes commands, options and file names."""
+    import shtab
+
     if shell not in shtab.SUPPORTED_SHELLS:
         raise UserError(f"--completion: expected {' or '.join(shtab.SUPPORTED_SHELLS)}, found {shell!r}")
     root = argparse.ArgumentParser("mybert")

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from mybert.common.errors import UserError, short
 from mybert.common.quantities import Duration, Quantity
-from mybert.settings.files import read_settings_file
 from mybert.settings.options import Option, complete, options_of, options_without_import, unknown_name
 
 Settings = TypeVar("Settings")
@@ -86,6 +85,13 @@ def _expected(option: Option, kinds: frozenset[Any]) -> str:
     return " or ".join([*names, *(["None"] if option.optional else [])])
 
 
+def values_of_file(path: str, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The settings in a YAML or JSON file; see `read_settings_file`."""
+    from mybert.settings.files import read_settings_file  # here, since importing yaml takes a tenth of `--help`
+
+    return read_settings_file(path, options)
+
+
 def settings_of(kind: type[Settings], model: object, options: Mapping[str, Any]) -> Settings:
     """`model`, if it is of the settings class `kind`; else an instance for the name of a model and other options."""
     return model if isinstance(model, kind) else make_settings([kind], (model,), options)[0]
@@ -110,7 +116,7 @@ def make_settings(
     file = keywords.pop("config", None) if "config" not in options else None
     if not isinstance(file, str | os.PathLike | None):
         raise UserError(f"config: expected a file name, found {short(file)}")
-    values = {} if file is None else read_settings_file(os.fspath(file), options)
+    values = {} if file is None else values_of_file(os.fspath(file), options)
     for name, value in [*zip(names, positional, strict=False), *keywords.items()]:
         if name not in options:
             raise UserError(unknown_name("argument", name, list(options)))

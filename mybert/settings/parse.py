@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mybert.common.errors import UserError
-from mybert.settings.calls import Check, instances
+from mybert.settings.calls import Check, instances, values_of_file
 from mybert.settings.declare import GROUPS, choice_of
-from mybert.settings.files import read_settings_file, write_settings_file
 from mybert.settings.options import (
     INHERITED_OPTIONS,
     OTHER_OPTIONS,
@@ -64,7 +63,7 @@ def parse_settings(
     finder = _Parser(prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config")
     file = finder.parse_known_args(argv)[0].config
-    values = {} if file is None else read_settings_file(file, options)
+    values = {} if file is None else values_of_file(file, options)
     parser = build_parser(options, prog, description, examples, argv=argv, known=values)
     flags = [flag for action in parser._actions for flag in action.option_strings if "help" not in flag]
     words = [w for w in itertools.takewhile(lambda word: word != "--", argv) if w.startswith("-")]
@@ -95,6 +94,8 @@ def parse_settings(
         if output and stage.overwrite and Path(file).resolve().is_relative_to(Path(output).resolve()):
             raise UserError(f"--config {file} lies in the output {output}, which --overwrite replaces; move it")
     if target is not None:
+        from mybert.settings.files import write_settings_file  # here, as in `values_of_file`
+
         decided = any(field.metadata.get("decides") and getattr(stage, field.name) for stage, field in declared)
         write_settings_file(target, values, options, with_defaults=not decided)
     return read
