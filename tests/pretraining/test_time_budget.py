@@ -421,5 +421,5 @@ def test_the_precision_of_a_plan_replaces_that_of_an_earlier_run_of_the_same_arg
     settings = PretrainSettings("corpus", str(tmp_path))
     arguments = PretrainingArguments(output_dir=str(tmp_path))
     Accelerator(mixed_precision=arguments.mixed_precision or "no")
-    planning.BudgetPlan({"bf16": True}, []).apply(settings, arguments)
+    planning.BudgetPlan({"bf16": True}, []).apply(settings, arguments, set())
     assert Accelerator(mixed_precision=arguments.mixed_precision).mixed_precision == "bf16"
