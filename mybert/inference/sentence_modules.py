@@ -138,7 +138,7 @@ def sentence_length(name: str) -> int | None:
     """The most tokens of a text that the sentence encoder `name` reads; None if it does not say so, or is another."""
     folder = modules_folder(name)
     try:
-        return folder and read_sentence_modules(folder).max_length
+        return None if folder is None else read_sentence_modules(folder).max_length
     except UserError:
         return None
 
