@@ -27,6 +27,7 @@ class ExportSettings(OutputFolder):
     command: ClassVar[str] = "export"
 
     model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
+    to: str = declare.output("onnx", "format of the output", choices=("onnx",))
     int8: bool = declare.output(False, "also write onnx/model_quantized.onnx, with weights and activations in int8")
     tolerance: float = declare.output(
         1e-4,

@@ -276,7 +276,7 @@ def forms(served: ServedCheckpoint) -> dict[str, Form]:
     predict, rerank = prediction_forms.predict, prediction_forms.rerank
     is_reranker = served.predictor.task.config.num_labels == 1
     first = rerank if is_reranker else predict
-    return {"/predict": predict, "/rerank": rerank, "/": first}
+    return {"/predict": predict, **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), rerank), "/": first}
 
 
 async def _disconnection(request: Request) -> None:

@@ -1,5 +1,6 @@
 """Prediction requests and responses: rows, and the formats of text-embeddings-inference (TEI)."""
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -37,26 +38,45 @@ def predict(served: ServedCheckpoint, body: Body) -> Work:
 
 
 def rerank(served: ServedCheckpoint, body: Body) -> Work:
-    """TEI's `/rerank`: texts sorted by their score for a query.
+    """Texts sorted by their score for a query: `texts` in TEI's form, or `documents` in Cohere's.
 
     The score of a head with two classes is the logit of the second one above that of the first. Scores pass through a
-    sigmoid unless `raw_scores`.
+    sigmoid, in TEI's form unless `raw_scores`.
     """
     check_parameters(body)
     labels = served.predictor.task.config
     if labels.num_labels > 2 or labels.problem_type == "multi_label_classification":
         raise Refused(424, f"/rerank needs one score or two classes; this head has {labels.num_labels}", "Backend")
-    query, texts = field(body, "query", str), field(body, "texts", list)
-    raw, with_text = field(body, "raw_scores", bool, False), field(body, "return_text", bool, False)
+    as_cohere = "documents" in body and "texts" not in body
+    texts = [_document(one) for one in field(body, "documents", list)] if as_cohere else field(body, "texts", list)
+    query, raw = field(body, "query", str), field(body, "raw_scores", bool, False)
     if (read := len(query) * len(texts) // CHARACTERS_PER_TOKEN) > (most := served.settings.max_tokens):
         raise Refused(413, f"query: {read:,} tokens in all pairs, more than {most:,}; shorten it, or send fewer texts")
+    with_text = field(body, "return_documents" if as_cohere else "return_text", bool, False)
+    most = field(body, "top_n", int, len(texts))
+    if most < 1 and texts:
+        raise Refused(422, f"top_n: expected at least 1, found {most}")
 
     def shown(found: list[dict]) -> bytes:
         scores = [_relevance(one, labels.id2label, raw) for one in found]
         order = sorted(range(len(texts)), key=lambda number: -scores[number])
+        if as_cohere:
+            results = [
+                {"index": i, "relevance_score": scores[i]} | ({"document": {"text": texts[i]}} if with_text else {})
+                for i in order[:most]
+            ]
+            return json_bytes({"id": str(uuid.uuid4()), "results": results, "meta": {"api_version": {"version": "2"}}})
         return json_list({"index": i, "score": scores[i]} | ({"text": texts[i]} if with_text else {}) for i in order)
 
     return _work(served, [[query, text] for text in texts], shown)
+
+
+def _document(given: Any) -> str:
+    """The text of one of Cohere's `documents`: a text, or an object with `text`."""
+    text = given.get("text") if isinstance(given, dict) else given
+    if not isinstance(text, str):
+        raise Refused(422, f"documents: expected texts, or objects with text, found {short(given, 40)}")
+    return text
 
 
 def _relevance(found: dict, names: dict[int, str], raw: bool) -> float:

@@ -191,6 +191,22 @@ def test_a_head_with_two_classes_ranks_by_the_second_one(serve, models):
     assert near([float(expit(one["score"])) for one in raw], [one["score"] for one in found])
 
 
+@pytest.mark.parametrize(
+    ("name", "path"), [("regression", "/v2/rerank"), ("pairs", "/v1/rerank"), ("pairs", "/rerank")]
+)
+def test_rerank_follows_cohere(serve, name, path):
+    best = serve(name).post("/rerank", {"query": "sea", "texts": TEXTS}).json()[:2]
+    documents = [TEXTS[0], {"text": TEXTS[1]}, *TEXTS[2:]]
+    body = {"model": "any", "query": "sea", "documents": documents, "top_n": 2}
+    found = serve(name).post(path, body).json()
+    assert found["id"]
+    assert near(found["results"], [{"index": one["index"], "relevance_score": one["score"]} for one in best])
+    found = serve(name).post(path, body | {"return_documents": True}).json()["results"]
+    assert [one["document"]["text"] for one in found] == [TEXTS[one["index"]] for one in best]
+    for wrong in ({"top_n": 0}, {"documents": [1]}, {"documents": "sea"}):
+        assert serve(name).post(path, body | wrong).status_code == 422
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_the_tokens_of_a_request_are_counted_as_often_as_the_model_reads_them(serve, name):
     served = serve(name).service.checkpoint
