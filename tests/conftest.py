@@ -51,7 +51,14 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "serving": "answers limits",
 }
 
-_LONG = {  # more than ten seconds of a core: only `make test-long` and `pytest -m long` run them
+_LONG = {  # more than six seconds of a core: only `make test-long` and `pytest -m long` run them
+    "test_a_published_model_loads_in_a_clean_process_online_and_offline_in_two_versions_of_its_code",
+    "test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert",
+    "test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed",
+    "test_a_killed_run_with_a_time_budget_is_continued_and_all_sessions_count",
+    "test_the_space_runs_from_its_own_folder_and_predicts_what_the_model_predicts",
+    "test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert",
+    "test_a_killed_process_costs_only_the_steps_since_its_last_checkpoint",
     "test_a_node_killed_while_parts_are_computed_costs_no_row_and_the_bytes_are_those_of_one_process",
     "test_a_node_killed_at_work_costs_nothing_and_the_bytes_are_those_of_processes",
     "test_workers_that_are_not_forked_give_the_same_files_as_one_process",
@@ -69,6 +76,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keeps pytest-xdist from starting with the files of most tests: files of one long test would come last."""
     if hasattr(config.option, "loadscopereorder"):  # since pytest-xdist 3.8
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores: many tests wait for processes."""
+    return (os.process_cpu_count if sys.version_info >= (3, 13) else os.cpu_count)() + 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
