@@ -125,7 +125,7 @@ async function predictions(card) {
     const plain = (value) => (value === null ? "" : Array.isArray(value) ? value.map(([text, label]) => (label ? `[${text} ${label}]` : text)).join(" ") : String(value));
     const cell = (value) => {
       const text = plain(value);
-      const isFormula = typeof value !== "number" && /^[=+@\t\r-]/.test(text); // a spreadsheet would compute it
+      const isFormula = /^[=+@\t\r\n＝＋＠－-]/.test(text) && Number.isNaN(Number(text)); // as --spreadsheet-safe
       return `"${(isFormula ? `'${text}` : text).replaceAll('"', '""')}"`;
     };
     const lines = [headers.map((header) => header.textContent), ...state.found].map((row) => row.map(cell).join(","));
