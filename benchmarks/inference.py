@@ -3,10 +3,10 @@
     python benchmarks/inference.py BERT_FOLDER [--dtype float32] [--text python-docs] [--sentences 512] [--pairs 5]
         [--device cpu]
 
-Every side tokenizes, runs BERT and averages over real tokens. The vectors are compared before anything is timed, with
-those of transformers in float32 on the CPU. With `--dtype bfloat16` the weights are rounded to it, except for ONNX
-Runtime, which stays in float32 and takes part on the CPU only. Each side runs in its own process at the batch size
-that was fastest in three rounds before. A side that fails is reported and left out. `in order` batches the sentences
+Every side tokenizes, runs BERT and averages over real tokens. The vectors, of length 1, are compared before anything
+is timed, with those of transformers in float32 on the CPU. With `--dtype bfloat16` the weights are rounded to it,
+except for ONNX Runtime, which stays in float32 and takes part on the CPU only. Each side runs in its own process at the batch
+size that was fastest in three rounds before. A side that fails is reported and left out. `in order` batches the sentences
 in the given order, as transformers' pipelines do; the others sort by length first.
 """
 
@@ -117,7 +117,9 @@ def prepare(side: str, folder: str, threads: int, dtype: str, device: str) -> No
 
 
 def vectors(texts: list[str], size: int) -> np.ndarray:
-    return _process["encode"](texts, size)
+    """Scaled to length 1: a folder may have a module that does so, which MyBERT reads."""
+    found = _process["encode"](texts, size)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
 def timed(texts: list[str], size: int) -> float:
@@ -199,7 +201,8 @@ def mybert_side(folder: str, dtype: str, device: str, in_order: bool = False):
 
     keep_freed_memory()  # the default of `mybert embed`
     sizes = {*BATCH_SIZES, *GPU_BATCH_SIZES}
-    embedders = {size: Embedder(folder, max_tokens_per_batch=size * 32, dtype=dtype, device=device) for size in sizes}
+    options = {"dtype": dtype, "device": device, "max_length": 512}  # of the other sides
+    embedders = {size: Embedder(folder, max_tokens_per_batch=size * 32, **options) for size in sizes}
     if in_order:
         return lambda texts, size: np.concatenate(
             [embedders[size].texts(texts[start : start + size]) for start in range(0, len(texts), size)]
