@@ -5,9 +5,9 @@
 
 Every side tokenizes, runs BERT and averages over real tokens. The vectors, of length 1, are compared before anything
 is timed, with those of transformers in float32 on the CPU. With `--dtype bfloat16` the weights are rounded to it,
-except for ONNX Runtime, which stays in float32 and takes part on the CPU only. Each side runs in its own process at the batch
-size that was fastest in three rounds before. A side that fails is reported and left out. `in order` batches the sentences
-in the given order, as transformers' pipelines do; the others sort by length first.
+except for ONNX Runtime, which stays in float32 and takes part on the CPU only. Each side runs in its own process at
+the batch size that was fastest in three rounds before. A side that fails is reported and left out. `in order` batches
+the sentences in the given order, as transformers' pipelines do; the others sort by length first.
 """
 
 import argparse
