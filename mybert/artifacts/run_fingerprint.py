@@ -60,14 +60,14 @@ class RunFingerprint:
     def check_same(self, started: Mapping[str, Any]) -> None:
         """Raises a UserError if this run differs from the one that wrote the manifest; the inputs may have moved."""
         before = started.get("choices", {})
-        for name in self._changed_choices(before):
+        for name in self.changed_choices(before):
             flag = name if name == "sequences_per_step" else f"--{name.replace('_', '-')}"
             raise UserError(
                 f"--resume: {flag} is {self.choices[name]!r}, the run was started with "
                 f"{before.get(name, self.defaults.get(name))!r}; repeat that value, or start another run with "
                 "--overwrite or in another folder"
             )
-        for name in self._changed_inputs(started.get("inputs", {})):
+        for name in self.changed_inputs(started.get("inputs", {})):
             raise UserError(
                 f"--resume: --{name.replace('_', '-')} {self.inputs.get(name, {}).get('path')} has other content than "
                 "the run was started with; name that input, or start another run with --overwrite or in another folder"
@@ -77,14 +77,16 @@ class RunFingerprint:
         """What differs from the run of a dictionary as of `as_dict`; empty for the same run."""
         if not all(isinstance(started.get(name), dict) for name in ("choices", "inputs")):
             return ["settings"]
-        names = [*self._changed_choices(started["choices"]), *self._changed_inputs(started["inputs"])]
+        names = [*self.changed_choices(started["choices"]), *self.changed_inputs(started["inputs"])]
         names += ["versions"] if started.get("versions") != self.versions else []
         return [name.replace("_", " ") for name in names]
 
-    def _changed_choices(self, before: Mapping[str, Any]) -> list[str]:
+    def changed_choices(self, before: Mapping[str, Any]) -> list[str]:
+        """The names of the choices whose values differ."""
         return [name for name, value in self.choices.items() if before.get(name, self.defaults.get(name)) != value]
 
-    def _changed_inputs(self, before: Mapping[str, Any]) -> list[str]:
+    def changed_inputs(self, before: Mapping[str, Any]) -> list[str]:
+        """The names of the inputs whose contents differ."""
         names = sorted(before.keys() | self.inputs.keys())
         return [name for name in names if _content(before.get(name)) != _content(self.inputs.get(name))]
 

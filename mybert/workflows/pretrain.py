@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mybert.artifacts.manifest import read_manifest
+from mybert.artifacts.run_fingerprint import RunFingerprint
 from mybert.common.errors import UserError, short_list
 from mybert.common.languages import LANGUAGES, is_language, marks, strips_accents
 from mybert.common.quantities import counted, duration
@@ -197,18 +198,21 @@ def was_made_from(folder: str, settings: Any, names: Sequence[str] = ()) -> bool
     """
     from mybert.io.sources import describe_sources, find_sources
 
-    manifest = read_manifest(folder) if Path(folder).is_dir() else {}
+    manifest = read_manifest(folder)
     if not manifest:
         return False
-    if _contents(manifest["inputs"]) != _contents(describe_sources(find_sources(settings.text))):
+    chosen = {name: getattr(settings, name) for name in names}
+    this = RunFingerprint(chosen, describe_sources(find_sources(settings.text)), vars(TextOptions()))
+    texts = {name: entry for name, entry in manifest["inputs"].items() if name.startswith("input-")}
+    if this.changed_inputs(texts):
         text = short_list(settings.text, longest=_PATH)
         raise UserError(
             f"{folder} was made from other text than {text}; name that text, another --output, or start again with "
             "--overwrite"
         )
-    for name in names:
-        before, now = manifest["settings"].get(name, getattr(TextOptions, name, None)), getattr(settings, name)
-        if before != now and (name, before) != ("errors", "strict"):  # then no line is skipped
+    for name in this.changed_choices(manifest["settings"]):
+        before, now = manifest["settings"].get(name, this.defaults.get(name)), chosen[name]
+        if (name, before) != ("errors", "strict"):  # then no line is skipped
             raise UserError(
                 f"{folder} was made with {_flag(name, before)}, not {_flag(name, now)}; give the first, another "
                 "--output, or start again with --overwrite"
@@ -223,11 +227,6 @@ def _flag(name: str, value: str | int) -> str:
         flag = name.replace("_", "-")
         return f"the default of --{flag}" if value is None else f"--{'' if value else 'no-'}{flag}"
     return f"--{name.replace('_', '-')} {value}"
-
-
-def _contents(inputs: dict[str, dict]) -> dict[str, str]:
-    """What tells texts apart: the fingerprint of each input, or its name if it is no file."""
-    return {name: entry.get("sha256", entry["path"]) for name, entry in inputs.items() if name.startswith("input-")}
 
 
 def is_document_per_file(text: list[str]) -> bool:
