@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import stat
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,7 @@ REPORTS = {"compare": "comparison.html"}
 """The report of a stage, if it is not `REPORT`."""
 _ASIDE = ".{}.partial"  # temporary name while a file is written
 PARTIAL = _ASIDE.format(MANIFEST)
+_STAGES = 8  # at most that are followed, since the inputs of a folder may name it
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
 
 
@@ -89,6 +91,40 @@ def read_manifest(folder: str | Path) -> dict:
     """Reads the manifest of `folder`; an empty dictionary if there is none."""
     path = Path(folder) / MANIFEST
     return read_json_object(path, f"rebuild {folder}") if path.is_file() else {}
+
+
+def inputs_of(manifest: dict) -> dict[str, dict[str, str]]:
+    """The entries of the inputs by name, without malformed ones."""
+    found = manifest.get("inputs")
+    items = found.items() if isinstance(found, dict) else ()
+    return {name: one for name, one in items if isinstance(one, dict) and isinstance(one.get("path"), str)}
+
+
+def behind(
+    manifest: dict, follows: Callable[[str, dict[str, str]], bool], prefix: str = ""
+) -> Iterator[tuple[str, Path, dict]]:
+    """The manifests of the inputs of a stage, and those of their inputs.
+
+    Args:
+        follows: whether an input is one of them; of its name, for example `corpus`, or `model/corpus` for the corpus
+            of the input `model`, and its entry in a manifest, which has a `path`.
+
+    Yields:
+        Name, folder and manifest of each.
+    """
+    for name, entry in inputs_of(manifest).items() if prefix.count("/") < _STAGES else ():
+        known = f"{prefix}{name}"
+        if follows(known, entry):
+            folder = Path(entry["path"])
+            found = read_manifest(folder)
+            yield known, folder, found
+            yield from behind(found, follows, f"{known}/")
+
+
+def is_model(name: str) -> bool:
+    """Whether an input is the model that a stage has read; `mybert merge` numbers its models."""
+    last = name.rpartition("/")[2]
+    return last in ("model", "checkpoint") or last.startswith("model-")
 
 
 def fingerprint(path: str | Path) -> str:

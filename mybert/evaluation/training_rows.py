@@ -1,20 +1,18 @@
 """Evaluated rows that the model was trained on."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
 
-from mybert.artifacts.manifest import read_manifest
+from mybert.artifacts.manifest import behind, inputs_of, is_model, read_manifest
 from mybert.common.quantities import counted
 from mybert.tasks.base import Task
 from mybert.tasks.reading import row_digests
 
 TRAINING_ROWS = "runs/training_rows.npy"
 """File of a fine-tuning with the digests of its training rows. `mybert push` leaves out the folder."""
-_STAGES = 5  # at most that are followed, such as an export of a fine-tuning of a fine-tuning
 
 
 def find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, str]) -> dict[str, Any] | None:
@@ -27,7 +25,9 @@ def find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, st
         `same_file`: whether the model was trained on this file; `rows`, and how many of them are training rows,
         `equal`, or None if they are not recorded. None if the training of the model is not recorded.
     """
-    trainings = list(_trainings(model))
+    own = read_manifest(model)
+    models = [("", Path(model), own), *behind(own, lambda name, _: is_model(name))]
+    trainings = [(folder, found) for _, folder, found in models if found.get("stage") == "finetune"]
     if not trainings:
         return None
     files = [folder / TRAINING_ROWS for folder, _ in trainings if (folder / TRAINING_ROWS).is_file()]
@@ -36,26 +36,10 @@ def find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, st
         known = np.concatenate([np.load(file) for file in files])
         equal = int(np.isin(np.array(row_digests(rows, task), dtype=np.uint64), known).sum())
     is_folder = Path(data["path"].split(":")[0]).is_dir()  # which may have several splits
-    inputs = [pair for _, manifest in trainings for pair in _inputs(manifest)]
+    inputs = [pair for _, manifest in trainings for pair in inputs_of(manifest).items()]
     hashes = {entry.get("sha256") for name, entry in inputs if name.startswith("train")}
     same = not is_folder and data.get("sha256") in hashes - {None}
     return {"same_file": same, "rows": len(rows), "equal": equal}
-
-
-def _trainings(model: str, stages: int = _STAGES) -> Iterator[tuple[Path, dict]]:
-    """Folder and manifest of each fine-tuning that led to the model."""
-    manifest = read_manifest(model)
-    if manifest.get("stage") == "finetune":
-        yield Path(model), manifest
-    for name, entry in _inputs(manifest) if stages else ():
-        if name in ("model", "checkpoint") or name.startswith("model-"):
-            yield from _trainings(entry["path"], stages - 1)
-
-
-def _inputs(manifest: dict) -> list[tuple[str, dict]]:
-    found = manifest.get("inputs")
-    items = found.items() if isinstance(found, dict) else ()
-    return [(name, one) for name, one in items if isinstance(one, dict) and isinstance(one.get("path"), str)]
 
 
 def describe_training_rows(found: dict[str, Any] | None, source: str, model: str) -> str | None:

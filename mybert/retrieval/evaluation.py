@@ -13,6 +13,7 @@ from mybert.artifacts.manifest import (
     PREDICTIONS,
     RESULTS,
     identity,
+    inputs_of,
     json_line,
     read_manifest,
     versions,
@@ -20,8 +21,9 @@ from mybert.artifacts.manifest import (
     write_manifest,
 )
 from mybert.artifacts.staging import staged_folder
+from mybert.common.metrics import metric_title
 from mybert.common.progress import Bar
-from mybert.common.tables import RETRIEVAL_SYSTEMS, metric_title, print_table
+from mybert.common.tables import RETRIEVAL_SYSTEMS, print_table
 from mybert.io.sources import describe_sources, find_sources
 from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
@@ -93,9 +95,8 @@ def _only(queries: Texts, judged: Judgements) -> Texts:
 
 def _start_of(model: str) -> str:
     """The model that a model was fine-tuned from, if its manifest names one that is still there; or itself."""
-    found = read_manifest(model).get("inputs", {}) if Path(model).is_dir() else {}
-    path = (found.get("model") or {}).get("path") if isinstance(found, dict) else None
-    return path if isinstance(path, str) and Path(path).is_dir() else model
+    path = inputs_of(read_manifest(model)).get("model", {}).get("path")
+    return path if path and Path(path).is_dir() else model
 
 
 def _rank_all(

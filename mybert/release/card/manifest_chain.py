@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from mybert.artifacts.manifest import MANIFEST, fingerprint, read_manifest
+from mybert.artifacts.manifest import MANIFEST, behind, fingerprint, is_model, read_manifest
 
 PROVENANCE = "provenance.json"
-_FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "model", "checkpoint", "init_from", "teacher")
-"""Inputs made by a stage."""
+_FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "init_from", "teacher")
+"""Inputs made by a stage, beside models."""
 
 
 def manifest_chain(folder: Path) -> tuple[dict[str, dict], list[str]]:
@@ -17,26 +17,20 @@ def manifest_chain(folder: Path) -> tuple[dict[str, dict], list[str]]:
         Manifests by the inputs that lead to them, for example `corpus`, or `model/corpus` for the corpus of the model
         that fine-tuning started from; and a reason for each input whose manifest was not found.
     """
-    chain: dict[str, dict] = {}
     gaps: list[str] = []
-    _follow(read_manifest(folder), "", chain, gaps)
-    return chain, gaps
 
-
-def _follow(manifest: dict, prefix: str, chain: dict[str, dict], gaps: list[str]) -> None:
-    inputs = manifest.get("inputs")
-    for name, entry in (inputs if isinstance(inputs, dict) else {}).items():
-        if not isinstance(entry, dict) or not isinstance(entry.get("path"), str) or "sha256" not in entry:
-            continue  # a data set or model of the Hub
-        path, known = Path(entry["path"]), f"{prefix}{name}"
-        reason = f"has no {MANIFEST}"
+    def is_known(name: str, entry: dict[str, str]) -> bool:
+        if "sha256" not in entry:
+            return False  # a data set or model of the Hub
+        path, reason = Path(entry["path"]), f"has no {MANIFEST}"
         if os.path.isfile(path / MANIFEST):  # stages identify a folder by its manifest, or by all its files
             if entry["sha256"] == fingerprint(path / MANIFEST) or entry["sha256"] == fingerprint(path):
-                chain[known] = read_manifest(path)
-                _follow(chain[known], f"{known}/", chain, gaps)
-                continue
+                return True
             reason = "has changed since training"
         elif not os.path.exists(path):
             reason = "was not found; relative paths start at the current folder"
-        if name in _FOLDERS or name.startswith("model-"):  # `mybert merge` numbers its models
-            gaps.append(f"{known} ({entry['path']}) {reason}")
+        if is_model(name) or name.rpartition("/")[2] in _FOLDERS:
+            gaps.append(f"{name} ({entry['path']}) {reason}")
+        return False
+
+    return {name: found for name, _, found in behind(read_manifest(folder), is_known)}, gaps
