@@ -15,7 +15,7 @@ from mybert.finetuning.few_labels import has_few_labels
 from mybert.finetuning.held_out import draw_by_content, held_out_rows
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
-from mybert.finetuning.summary import duplicate_rows, overview, print_overview, with_max_length
+from mybert.finetuning.summary import count_tokens, duplicate_rows, overview, print_overview, with_max_length
 from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.sentence_modules import sentence_length
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
@@ -89,6 +89,61 @@ def load_data(
     `seed` draws the rows of `max_train_samples` and those held out for validation. `few_labels` allows the training
     for few labels.
     """
+    task, train, given, replaced = _read(settings, task, seed)
+    left_out: list[str] = []
+    usable = partial(usable_rows, tokenizer=tokenizer, errors=settings.errors)
+    train = usable(train, task, training=True, report=left_out.append)
+    task = task.fitted(train.rows)
+    few_labels = few_labels and has_few_labels(task, train.rows)
+    counts = count_tokens(train.rows, task, tokenizer)
+    task, length = _with_length(settings, task, tokenizer, counts, few_labels)
+    teacher = load_teacher(settings, task, tokenizer) if settings.teacher else None
+    if teacher:
+        task = with_labels_of(teacher.task, task, settings.teacher)
+    renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
+    lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
+    places = {"train": [*range(len(train.rows))]}
+    if settings.share_held_out and not few_labels:
+        places, line = _hold_out(settings, train, task, seed)
+        lines.append(line)
+    splits = {name: train.select(rows) for name, rows in places.items()}
+    if "validation" in splits:
+        held_out = f"{settings.share_held_out:.0%} of {train.source}"
+        splits["validation"] = splits["validation"]._replace(source=held_out, left_out=0)
+    usable = partial(usable, task=task, training=False, report=lines.append)
+    others = {name: usable(split) for name, split in given.items()}
+    splits |= others
+    unlabelled = None
+    if settings.unlabelled is not None:
+        unlabelled = usable(read_split(settings.unlabelled, task, labelled=False))
+        lines.append(f"unlabelled: {counted(len(unlabelled.rows), 'row')} of {settings.unlabelled}")
+    if settings.class_weights and task.classes is None:
+        raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
+    tokens = {name: counts[rows] for name, rows in places.items()}
+    tokens |= {name: count_tokens(split.rows, task, tokenizer) for name, split in others.items()}
+    found, duplicates = overview(splits, tokens, task), duplicate_rows(splits, task)
+    if verbose:
+        print(*lines, sep="\n")
+        print_overview(found, task)
+        for line in [*duplicates, *_warnings(found["train"])]:
+            print(f"warning: {line}")
+    train_features = task.features(splits["train"].rows, tokenizer, training=True)
+    if teacher:
+        more = unlabelled and task.features(unlabelled.rows, tokenizer, training=True)
+        train_features = _with_teacher(settings, task, teacher, train_features, more, verbose)
+    validation = splits.get("validation")
+    return task, RunData(
+        splits=splits,
+        train_features=train_features,
+        validation_features=validation and task.features(validation.rows, tokenizer, training=False),
+        overview=found,
+        duplicates=duplicates,
+        few_labels=few_labels,
+    )
+
+
+def _read(settings: FinetuneSettings, task: Task, seed: int) -> tuple[Task, Split, dict[str, Split], list[str]]:
+    """The task that reads all rows alike, the training rows, the other splits by name, and lines for the user."""
     train, replaced = _latest(read_splits(settings.train_files, task), task)
     if settings.max_train_samples is not None:
         train = train.select(draw_by_content(train.rows, task, settings.max_train_samples, seed))
@@ -99,57 +154,23 @@ def load_data(
     task = task.reading_like(train.rows)
     others = {"validation": settings.validation, "test": settings.test}
     given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}
-    task = task.with_label_reading([train, *given.values()])
-    left_out: list[str] = []
-    train = usable_rows(train, task, tokenizer, training=True, errors=settings.errors, report=left_out.append)
-    task, length = task.fitted(train.rows), []
-    few_labels = few_labels and has_few_labels(task, train.rows)
+    return task.with_label_reading([train, *given.values()]), train, given, replaced
+
+
+def _with_length(
+    settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer, counts: np.ndarray, few_labels: bool
+) -> tuple[Task, list[str]]:
+    """The task with the length of its sequences, chosen by the `counts` of the training rows unless it is given, and
+    lines for the user. The tokenizer gets the same length.
+    """
+    lines: list[str] = []
     if settings.max_length is None:
         limit = trained_tokens(task.config, tokenizer)
         if few_labels:
             limit = min(limit, sentence_length(settings.model) or limit)
-        task, length = with_max_length(task, tokenizer, train.rows, limit, settings.model)
-    tokenizer.model_max_length = task.options.max_length
-    finetuned = {**task.config.finetuned, "max_length": task.options.max_length}
-    task = task.with_config(finetuned=finetuned)
-    teacher = load_teacher(settings, task, tokenizer) if settings.teacher else None
-    if teacher:
-        task = with_labels_of(teacher.task, task, settings.teacher)
-    renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
-    lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
-    splits = {"train": train}
-    if settings.share_held_out and not few_labels:
-        splits, line = _hold_out(settings, train, task, seed)
-        lines.append(line)
-    usable = partial(
-        usable_rows, task=task, tokenizer=tokenizer, training=False, errors=settings.errors, report=lines.append
-    )
-    splits |= {name: usable(split) for name, split in given.items()}
-    unlabelled = None
-    if settings.unlabelled is not None:
-        unlabelled = usable(read_split(settings.unlabelled, task, labelled=False))
-        lines.append(f"unlabelled: {counted(len(unlabelled.rows), 'row')} of {settings.unlabelled}")
-    if settings.class_weights and task.classes is None:
-        raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
-    found, duplicates = overview(splits, task, tokenizer), duplicate_rows(splits, task)
-    if verbose:
-        print(*lines, sep="\n")
-        print_overview(found, task)
-        for line in [*duplicates, *_warnings(found["train"])]:
-            print(f"warning: {line}")
-    validation = splits.get("validation")
-    train_features = task.features(splits["train"].rows, tokenizer, training=True)
-    if teacher:
-        others = unlabelled and task.features(unlabelled.rows, tokenizer, training=True)
-        train_features = _with_teacher(settings, task, teacher, train_features, others, verbose)
-    return task, RunData(
-        splits=splits,
-        train_features=train_features,
-        validation_features=validation and task.features(validation.rows, tokenizer, training=False),
-        overview=found,
-        duplicates=duplicates,
-        few_labels=few_labels,
-    )
+        task, lines = with_max_length(task, counts[:, 0], limit, settings.model)
+    length = tokenizer.model_max_length = task.options.max_length
+    return task.with_config(finetuned={**task.config.finetuned, "max_length": length}), lines
 
 
 def _latest(train: Split, task: Task) -> tuple[Split, list[str]]:
@@ -200,27 +221,26 @@ def _with_teacher(
     )
 
 
-def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -> tuple[dict[str, Split], str]:
-    """Training and validation rows, and the line that reports the split."""
+def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -> tuple[dict[str, list[int]], str]:
+    """The rows that train and those held out for validation, and the line that reports the split."""
     share, count = settings.share_held_out, len(train.rows)
     chosen = held_out_rows(train.rows, task, share, seed) if count >= _FEW_ROWS else []
     if not chosen:
         for name in ("sweep", "patience", "metric"):
             if getattr(settings, name) is not None:
                 raise UserError(f"--{name} needs validation rows, and {count} training rows are too few to split")
-        return {"train": train}, f"no validation: {count} training rows are too few to hold out {share:.0%} of them"
-    rest = sorted(set(range(count)) - set(chosen))
-    held_out = train.select(chosen)._replace(source=f"{share:.0%} of {train.source}", left_out=0)
-    parts = {"train": train.select(rest), "validation": held_out}
+        line = f"no validation: {count} training rows are too few to hold out {share:.0%} of them"
+        return {"train": [*range(count)]}, line
+    places = {"train": sorted(set(range(count)) - set(chosen)), "validation": chosen}
     line = (
         f"validation: {len(chosen):,} of the {count:,} training rows are held out (--validation-share {share:g}); "
         "0 trains on all of them, --validation FILE uses other rows"
     )
-    labels = set().union(*task.row_labels(train.rows))
+    labels = task.row_labels(train.rows)
     for part, name in (("validation", "validation"), ("train", "training")):
-        if lacking := labels.difference(*task.row_labels(parts[part].rows)):
+        if lacking := set().union(*labels).difference(*(labels[row] for row in places[part])):
             line += f"; labels without a {name} row: {short_list(sorted(lacking))}"
-    return parts, line
+    return places, line
 
 
 def _warnings(train: dict) -> list[str]:

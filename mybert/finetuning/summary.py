@@ -26,13 +26,22 @@ _LIFT = 2
 _KEPT = 99  # percent of the rows that are read whole by default
 
 
-def with_max_length(
-    task: Task, tokenizer: PreTrainedTokenizerBase, rows: Dataset, limit: int, name: str
-) -> tuple[Task, list[str]]:
+def count_tokens(rows: Dataset, task: Task, tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """(rows, 3) numbers of tokens of each row without truncation: all, those that are not special, and [UNK]."""
+    cls, sep, unk = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.unk_token_id
+    counts = [
+        (len(ids), len(ids) - ids.count(cls) - ids.count(sep), ids.count(unk))
+        for ids in task.token_ids(rows, tokenizer)
+    ]
+    return np.array(counts)
+
+
+def with_max_length(task: Task, lengths: np.ndarray, limit: int, name: str) -> tuple[Task, list[str]]:
     """The task with a `max_length` that truncates at most 1% of the rows, if the model `name` was trained on as many.
 
     Args:
         task: with the default, which is kept for shorter rows and for tasks that split long rows into windows.
+        lengths: tokens of each training row.
         limit: the length that the model was trained on.
 
     Returns:
@@ -40,7 +49,7 @@ def with_max_length(
     """
     if not task.truncates:
         return task, []
-    lengths, default = np.array([len(ids) for ids in task.token_ids(rows, tokenizer)]), task.options.max_length
+    default = task.options.max_length
     needed = int(np.percentile(lengths, _KEPT, method="inverted_cdf"))
     if needed <= default:
         return task, []
@@ -58,27 +67,26 @@ def with_max_length(
     return replace(task, options=replace(task.options, max_length=length)), [line]
 
 
-def overview(splits: Mapping[str, Split], task: Task, tokenizer: PreTrainedTokenizerBase) -> dict[str, dict]:
+def overview(splits: Mapping[str, Split], tokens: Mapping[str, np.ndarray], task: Task) -> dict[str, dict]:
     """For each split: rows, count of each label, token lengths, and the shares of long rows and of [UNK] tokens.
 
     Lengths include special tokens; shares of [UNK] do not.
+
+    Args:
+        tokens: of `count_tokens`.
     """
     found = {}
     for name, split in splits.items():
-        lengths, tokens, unknown = [], 0, 0
-        for ids in task.token_ids(split.rows, tokenizer):
-            lengths.append(len(ids))
-            tokens += len(ids) - ids.count(tokenizer.cls_token_id) - ids.count(tokenizer.sep_token_id)
-            unknown += ids.count(tokenizer.unk_token_id)
+        lengths, ordinary, unknown = tokens[name].T
         found[name] = {
             "source": split.source,
             "rows": len(split.rows),
             "balance": dict(task.label_distribution(split.rows).most_common()),
             "median_length": float(np.median(lengths)),
             "length_95": int(np.percentile(lengths, 95, method="higher")),
-            "longest": max(lengths),
-            "longer_than_max_length": float(np.mean(np.array(lengths) > task.options.max_length)),
-            "unknown_tokens": unknown / max(tokens, 1),
+            "longest": int(lengths.max()),
+            "longer_than_max_length": float((lengths > task.options.max_length).mean()),
+            "unknown_tokens": float(unknown.sum() / max(ordinary.sum(), 1)),
         }
     return found
 
