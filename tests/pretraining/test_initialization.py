@@ -11,9 +11,13 @@ from transformers import BertModel
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.initialization.cooccurrence import count_neighbours, factorize, positive_information
-from mybert.pretraining.initialization.from_text import initialize_from_text
-from mybert.pretraining.initialization.neighbour_attention import sinusoids
+from mybert.pretraining.initialization.from_text import (
+    count_neighbours,
+    factorize,
+    initialize_from_text,
+    positive_information,
+    sinusoids,
+)
 from mybert.pretraining.settings import PretrainSettings
 
 
