@@ -27,6 +27,8 @@ _KEEP_MARKS = (
 
 MANY_MARKS = 0.005
 """Share of characters that are removed as marks, above which words are confused; German loses 0.012."""
+SOME_UNKNOWN, MANY_UNKNOWN = 0.01, 0.05
+"""Shares of [UNK] tokens from which a vocabulary fits a text poorly, or not."""
 LANGUAGES = "an ISO 639 code such as en, ja or zh"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mybert.comparison.sides import Rows
 from mybert.evaluation.analysis import groups_of_column, quarters, rows_by_group
-from mybert.tasks.base import LOWER_IS_BETTER, Task
+from mybert.tasks.base import Task
 from mybert.tasks.bootstrap_scores import by_label
 
 RANDOMISATION = "approximate randomisation"
@@ -184,4 +184,4 @@ def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict
 def errors_of(task: Task, rows: Rows) -> list[float]:
     """0 for a right prediction, 1 for a wrong one; of numbers the absolute error."""
     errors = task.errors(rows.predictions, rows.references)
-    return errors if task.main_metric in ("pearson", *LOWER_IS_BETTER) else [float(error > 0) for error in errors]
+    return errors if task.main_metric == "pearson" else [float(error > 0) for error in errors]

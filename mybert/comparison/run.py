@@ -9,13 +9,13 @@ from typing import Any
 from mybert.artifacts.manifest import CHANGES, RESULTS, identity, json_line, versions, write_json, write_manifest
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError, short_list
+from mybert.common.metrics import verdict
 from mybert.common.quantities import counted
 from mybert.common.tables import format_cell, print_table
 from mybert.comparison.paired import changes, differences, labels, scores, slices
 from mybert.comparison.scoring import task_of
 from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.comparison.sides import Side, read_sides
-from mybert.reports.metric_names import verdict
 from mybert.tasks.base import Task
 
 _EVALUATION = "evaluation: "  # prefix of the settings of `mybert evaluate`, which only its folders have

@@ -11,13 +11,13 @@ from mybert.artifacts.staging import refuse_existing, staged_folder
 from mybert.common.errors import UserError, short
 from mybert.common.languages import MANY_MARKS, strips_accents
 from mybert.common.machine import usable_cores
+from mybert.common.metrics import percent
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import TokenizerSettings
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
-from mybert.reports.metric_names import percent
 from tokenization import (
     SPECIAL_TOKENS,
     MyBertTokenizer,

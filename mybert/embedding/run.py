@@ -20,7 +20,8 @@ from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EmbedSettings
 from mybert.embedding.vector_files import VECTOR, WRITERS, vector_column
 from mybert.io.documents import Document, Problems
-from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
+from mybert.io.record_formats import rename_taken
+from mybert.io.stored_texts import StoredTexts, store_texts
 
 
 def embed(settings: EmbedSettings) -> Path:

@@ -20,7 +20,7 @@ from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings, SearchSettings, check_vectors
 from mybert.embedding.vector_files import read_vectors
 from mybert.io.files import STDIN, arriving_lines, is_unicode, open_file
-from mybert.io.stored_texts import rename_taken
+from mybert.io.record_formats import rename_taken
 
 logger = logging.getLogger(__name__)
 _RESULT = ("query_number", "query", "rank", "score")

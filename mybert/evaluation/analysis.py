@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
 from mybert.common.errors import UserError, short_list
+from mybert.common.metrics import metric_of
 from mybert.evaluation.confidence import Suspect, confidences, reliability
 from mybert.rows.splits import Split
 from mybert.tasks.base import Matrix, Task
@@ -23,7 +24,6 @@ _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
 _INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
 _SUSPECTS = 50
-_BOUNDED = ("accuracy", "f1", "precision", "recall", "strict_f1")  # how names of metrics from 0 to 1 begin
 _NAME, _TEXT = 60, 300  # characters
 
 
@@ -205,7 +205,7 @@ def intervals(
             drawn.setdefault(name, []).extend(values)
     scores = task.score(predictions, references)
     found = {
-        name: interval_95(values, rows, name in task.row_shares, scores[name], name.startswith(_BOUNDED))
+        name: interval_95(values, rows, name in task.row_shares, scores[name], metric_of(name).is_share)
         for name, values in drawn.items()
     }
     return {name: interval for name, interval in found.items() if interval is not None}

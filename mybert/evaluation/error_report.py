@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mybert.common.errors import visible
+from mybert.common.metrics import metric_of, metric_title
 from mybert.common.quantities import counted
-from mybert.common.tables import format_cell, metric_title
+from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import Evaluation
 from mybert.rows.splits import Split
-from mybert.tasks.base import LOWER_IS_BETTER, Matrix
+from mybert.tasks.base import Matrix
 from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, LabelScores
 
 _LISTED = 100  # confusions and labels
@@ -152,7 +153,7 @@ def _draw_numbers(axis: Axes, predicted: Sequence[float], true: Sequence[float])
 
 def _draw_scores(axis: Axes, found: Evaluation) -> None:
     """Scores with a common scale: those that are better the higher they are."""
-    names = [name for name in found.metrics if name not in LOWER_IS_BETTER]
+    names = [name for name in found.metrics if not metric_of(name).is_loss]
     for place, name in enumerate(names):
         value, baseline = found.metrics[name], found.baselines[name]
         low, high = found.intervals.get(name, (value, value))

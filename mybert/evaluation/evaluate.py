@@ -22,9 +22,10 @@ from mybert.artifacts.manifest import (
 )
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import visible
+from mybert.common.metrics import metric_of, metric_title
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
-from mybert.common.tables import metric_title, print_table
+from mybert.common.tables import print_table
 from mybert.evaluation.analysis import Evaluation, analyse, check_slices, intervals
 from mybert.evaluation.confidence import Suspect, find_suspects
 from mybert.evaluation.error_report import draw_errors, write_errors
@@ -33,7 +34,7 @@ from mybert.evaluation.training_rows import describe_training_rows, find_trainin
 from mybert.inference.logits import logits_of, token_count
 from mybert.inference.task_checkpoint import load_finetuned
 from mybert.rows.splits import Split
-from mybert.tasks.base import CUT, LOWER_IS_BETTER, ROW, Task
+from mybert.tasks.base import CUT, ROW, Task
 from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, by_label
 from mybert.tasks.reading import read_split, usable_rows
 from mybert.tasks.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
@@ -226,10 +227,7 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
     """Prints a warning if a constant prediction or a simple model is as good, or nothing can be better."""
-
-    def is_better(value: float, other: float) -> bool:
-        return value < other if metric in LOWER_IS_BETTER else value > other
-
+    is_better = metric_of(metric).beats
     value, baseline, title = found.metrics[metric], found.baselines[metric], metric_title(metric)
     if all(reference == found.references[0] for reference in found.references):
         print("all validation rows have the same answer, so their scores do not show what the model has learned")

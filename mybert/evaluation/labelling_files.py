@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from mybert.artifacts.manifest import json_line
 from mybert.common.errors import UserError
 from mybert.inference.prediction_files import cell, write_cells
-from mybert.io.stored_texts import rename_taken
+from mybert.io.record_formats import rename_taken
 from mybert.tasks.base import Task
 from mybert.tasks.entities import joined
 

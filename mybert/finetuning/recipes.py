@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mybert.common.tables import metric_title, print_table
+from mybert.common.metrics import metric_of, metric_title
+from mybert.common.tables import print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings
-from mybert.tasks.base import LOWER_IS_BETTER
 
 
 class Recipe(NamedTuple):
@@ -70,7 +70,7 @@ class Summary(NamedTuple):
 
 def summarise(scores: dict[Run, float], metric: str) -> list[Summary]:
     """One summary per recipe, the best mean first; equal means keep their order."""
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    sign = -1 if metric_of(metric).is_loss else 1
     found = []
     for recipe, runs in itertools.groupby(scores, key=lambda run: run.recipe):
         runs = list(runs)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import HISTORY, RESULTS, versions, write_json
+from mybert.common.languages import MANY_UNKNOWN
 from mybert.common.tables import format_cell
 from mybert.evaluation.evaluate import (
     Evaluation,
@@ -29,7 +30,6 @@ from mybert.finetuning.summary import check_data
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import load_finetuned, new_model
-from mybert.reports.checks.finetuning import UNKNOWN_RED
 from mybert.tasks.base import ROW, Task
 from mybert.tasks.reading import row_digests
 from mybert.tasks.settings import PredictorSettings
@@ -199,7 +199,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             if name == "validation":
                 print_if_nothing_learned(job.metric, found)
             evaluations[name] = found
-    if (share := data.overview["train"]["unknown_tokens"]) > UNKNOWN_RED:
+    if (share := data.overview["train"]["unknown_tokens"]) > MANY_UNKNOWN:
         print(
             f"{share:.0%} of the training tokens are [UNK]: the vocabulary of {settings.model} lacks characters of "
             "these texts. Use a checkpoint that has them"

@@ -13,6 +13,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
+from mybert.common.metrics import metric_of
 from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import check_slices
 from mybert.finetuning import few_labels
@@ -25,7 +26,7 @@ from mybert.finetuning.run_data import RunData, load_data, new_task
 from mybert.finetuning.settings import EPOCHS, FinetuneSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, build_trainer, is_finished, train_run
-from mybert.tasks.base import LOWER_IS_BETTER, Task
+from mybert.tasks.base import Task
 from mybert.training.arguments import advise_half, prepare_launch
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
@@ -120,7 +121,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     metric = _metric(settings, task, data)
     compares = data.validation_features is not None
     arguments.metric_for_best_model = f"eval_{metric}" if compares else None
-    arguments.greater_is_better = metric not in LOWER_IS_BETTER if compares else None
+    arguments.greater_is_better = not metric_of(metric).is_loss if compares else None
     return Job(settings, arguments, task, tokenizer, data, metric, StopOnSignal(STAGE))
 
 

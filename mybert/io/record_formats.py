@@ -247,3 +247,13 @@ READERS: dict[str, Callable[..., Iterator[Record]]] = {
 A table without the column `text` raises a UserError; `only_text` may leave out the other columns.
 """
 NOT_COMPRESSED = (".parquet", ".xlsx")
+
+
+def rename_taken(columns: dict, taken: Iterable[str]) -> dict:
+    """Renames the columns of the user whose names are taken: `line` becomes `input_line`."""
+    renamed = {}
+    for name, column in columns.items():
+        while name in taken or name in renamed:
+            name = f"input_{name}"
+        renamed[name] = column
+    return renamed

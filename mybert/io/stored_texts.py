@@ -3,7 +3,7 @@
 import json
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,13 +160,3 @@ def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def rename_taken(columns: dict, taken: Iterable[str]) -> dict:
-    """Renames the columns of the user whose names are taken: `line` becomes `input_line`."""
-    renamed = {}
-    for name, column in columns.items():
-        while name in taken or name in renamed:
-            name = f"input_{name}"
-        renamed[name] = column
-    return renamed

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from mybert.common.metrics import percent
 from mybert.reports.components import Chart, Share, Table, printable
-from mybert.reports.metric_names import percent
 
 Item = TypeVar("Item")
 _POINTS = 400  # of a line; the table of a chart has as many rows

@@ -12,10 +12,10 @@ import jinja2
 from markupsafe import Markup
 
 from mybert.artifacts.manifest import REPORT, REPORTS
+from mybert.common.metrics import percent
 from mybert.common.tables import format_cell
 from mybert.reports.components import printable
 from mybert.reports.findings import find, summary_line
-from mybert.reports.metric_names import percent
 from mybert.reports.pages import page_of
 from mybert.reports.stage_files import explain_missing, read_stage
 

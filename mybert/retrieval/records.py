@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mybert.common.errors import UserError, short
-from mybert.io.stored_texts import rename_taken
+from mybert.io.record_formats import rename_taken
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from mybert.artifacts.staging import staged_file
 from mybert.common.progress import Bar
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems
-from mybert.io.record_formats import TextColumn
-from mybert.io.stored_texts import StoredTexts, rename_taken, store_texts
+from mybert.io.record_formats import TextColumn, rename_taken
+from mybert.io.stored_texts import StoredTexts, store_texts
 from mybert.scoring.scorer import Scorer, TextScore, bits_per_character
 from mybert.scoring.settings import ScoreSettings
 

@@ -16,8 +16,8 @@ from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, nearest_name, short, short_list
+from mybert.common.metrics import metric_of, metric_title
 from mybert.common.quantities import counted
-from mybert.common.tables import metric_title
 from mybert.common.text_windows import without_unread_end
 from mybert.io.files import file_format
 from mybert.rows.annotations import read_argilla
@@ -28,7 +28,6 @@ from mybert.tasks.options import TaskOptions
 
 ROW = "row"  # column of features: index of the row that the feature belongs to
 CUT = "cut"  # column of features: whether the text was truncated; only in tasks that truncate
-LOWER_IS_BETTER = frozenset({"mse"})  # of the other metrics, higher is better
 
 
 class Matrix(NamedTuple):
@@ -308,7 +307,7 @@ class Task(ABC):
     def baselines(self, references: Sequence) -> dict[str, float]:
         """The best value of each metric among `baseline_predictions`."""
         scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
-        return {name: (min if name in LOWER_IS_BETTER else max)(found[name] for found in scores) for name in scores[0]}
+        return {name: (min if metric_of(name).is_loss else max)(found[name] for found in scores) for name in scores[0]}
 
     @property
     def truncates(self) -> bool:

@@ -5,14 +5,24 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, is_wandb_available
 
 from mybert.artifacts.manifest import HISTORY, json_line
 from mybert.common.errors import UserError, cause
+from mybert.common.metrics import metric_title
 from mybert.common.quantities import counted, duration
-from mybert.common.tables import format_cell, metric_title
+from mybert.common.tables import format_cell
 
 _NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
@@ -108,16 +118,27 @@ def _number(value) -> str:
 class _Lines(TrainerCallback):
     """Prints lines during training only; the tables at the end show later evaluations."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.first: int | None = None  # steps done when training started; None outside of training
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.first = state.global_step
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.first = None
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
         if state.is_world_process_zero and self.first is not None and logs:
             # None for a time budget, whose estimate changes during the run
             planned = state.max_steps if args.max_steps in (-1, state.max_steps) else None

@@ -12,9 +12,9 @@ from html.parser import HTMLParser
 import pytest
 from stage_folders import ENTITIES, EVALUATION, NUMBERS, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
 
+from mybert.common.metrics import metric_of, percent
 from mybert.reports.components import printable
 from mybert.reports.forecast import compare
-from mybert.reports.metric_names import metric_of, percent
 from mybert.reports.prediction_table import prediction_table
 from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from mybert.common.languages import MANY_MARKS
+from mybert.common.languages import MANY_MARKS, MANY_UNKNOWN, SOME_UNKNOWN
 from mybert.common.quantities import counted
 from mybert.reports.finding import Finding, judged, level
 from mybert.reports.stage_files import StageFiles
 
-_UNKNOWN_AMBER, _UNKNOWN_RED = 0.01, 0.05
 _LEAK_AMBER, _LEAK_RED = 0.05, 0.3
 _DUPLICATES = 0.05
 _CUT_TOKENS = 0.1
@@ -23,7 +22,7 @@ def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
         evidence += f" Most frequent: {', '.join(word for word, _ in words[:5])}."
     titles = "The vocabulary fits the documents", "Many tokens are unknown to the vocabulary"
     remedy = "Train a tokenizer on these documents by `mybert tokenizer`, with a higher --character-coverage."
-    yield judged("unknown-tokens", level(share, _UNKNOWN_AMBER, _UNKNOWN_RED), titles, evidence, remedy)
+    yield judged("unknown-tokens", level(share, SOME_UNKNOWN, MANY_UNKNOWN), titles, evidence, remedy)
 
 
 def removed_marks(files: StageFiles) -> Iterator[Finding]:

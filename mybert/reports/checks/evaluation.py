@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mybert.common.metrics import interval_of, metric_of
 from mybert.common.quantities import counted
 from mybert.reports.checks.training import advises_rate
 from mybert.reports.finding import Finding, judged, level
-from mybert.reports.metric_names import interval_of, metric_of
 from mybert.reports.stage_files import StageFiles
 
 FEW_RED, _FEW_AMBER = 30, 200

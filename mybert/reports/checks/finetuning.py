@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from mybert.common.languages import MANY_UNKNOWN, SOME_UNKNOWN
 from mybert.reports.finding import Finding, judged, level, passed
 from mybert.reports.stage_files import StageFiles
 
 _RARE_RED, _RARE_AMBER = 5, 20  # rows of a label
 _LEAK_AMBER, _LEAK_RED = 0.005, 0.05  # of the evaluated rows
-UNKNOWN_AMBER, UNKNOWN_RED = 0.01, 0.05
 _GIVEAWAY_AMBER, _GIVEAWAY_RED = 0.85, 0.95  # F1 of a rule "this word, this label"
 
 
@@ -79,7 +79,7 @@ def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
     evidence = f"{share:.2%} of the training tokens are [UNK]."
     titles = "The vocabulary fits the rows", "Many tokens are unknown to the vocabulary"
     remedy = "Use a checkpoint whose vocabulary has these characters, or clean the texts."
-    yield judged("unknown-tokens", level(share, UNKNOWN_AMBER, UNKNOWN_RED), titles, evidence, remedy)
+    yield judged("unknown-tokens", level(share, SOME_UNKNOWN, MANY_UNKNOWN), titles, evidence, remedy)
 
 
 CHECKS = (leaking_rows, words_that_give_labels_away, rare_classes, unknown_tokens)

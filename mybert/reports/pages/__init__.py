@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from mybert.common.metrics import metric_of
 from mybert.reports.components import Page, Section, Table, Tile
-from mybert.reports.metric_names import metric_of
 from mybert.reports.pages import comparison, corpus, evaluation, finetuning, pretraining, retrieval
 from mybert.reports.pages.shared import facts, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles

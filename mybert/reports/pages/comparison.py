@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mybert.artifacts.manifest import CHANGES
+from mybert.common.metrics import SURE, metric_of, verdict
 from mybert.common.quantities import counted, duration
 from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Page, Predictions, Section, Share, Table, Tile
-from mybert.reports.metric_names import SURE, metric_of, verdict
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.prediction_table import answers_of, input_text, packed, short_cell
 from mybert.reports.stage_files import StageFiles, is_number

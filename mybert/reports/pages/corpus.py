@@ -1,10 +1,10 @@
 """The report of a corpus."""
 
+from mybert.common.metrics import percent
 from mybert.common.quantities import counted
 from mybert.reports.charts import bar_chart
 from mybert.reports.checks.corpus import removes_duplicates
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
-from mybert.reports.metric_names import percent
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.stage_files import StageFiles
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from mybert.common.errors import visible
+from mybert.common.metrics import Metric, interval_of, metric_of, percent
 from mybert.common.quantities import counted
 from mybert.reports.charts import Line, line_chart, short_percent
 from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Thresholds, Tile, printable
-from mybert.reports.metric_names import Metric, interval_of, metric_of, percent
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.prediction_table import prediction_table
 from mybert.reports.stage_files import StageFiles

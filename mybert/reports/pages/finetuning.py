@@ -1,9 +1,9 @@
 """The report of a fine-tuning: training, then validation and test rows."""
 
 from mybert.common.errors import visible
+from mybert.common.metrics import metric_of
 from mybert.reports.charts import cell
 from mybert.reports.components import Page, Section, Table
-from mybert.reports.metric_names import metric_of
 from mybert.reports.pages.evaluation import evaluation_sections, score_summary, score_tiles
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles

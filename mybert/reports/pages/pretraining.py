@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mybert.common.metrics import percent
 from mybert.reports.charts import thinned
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
 from mybert.reports.forecast import COLUMNS, compare
-from mybert.reports.metric_names import percent
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles, is_number
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mybert.common.metrics import metric_title
 from mybert.common.quantities import counted
-from mybert.common.tables import RETRIEVAL_SYSTEMS, metric_title
+from mybert.common.tables import RETRIEVAL_SYSTEMS
 from mybert.reports.components import Interval, Page, Section, Table, Tile
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.stage_files import StageFiles

@@ -1,9 +1,9 @@
-"""Metrics in the reader's words: meaning, and how a value is written."""
+"""Metrics: their names, what they mean, which values are better, and how values are written."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mybert.common.tables import format_cell, metric_title
+from mybert.common.tables import format_cell
 
 
 class Metric(NamedTuple):
@@ -30,24 +30,34 @@ class Metric(NamedTuple):
         return value < other if self.is_loss else value > other
 
 
-_METRICS = {  # meaning, is_share, is_loss
-    "accuracy": ("share of correct predictions", True),
-    "f1": ("harmonic mean of precision and recall", True),
-    "f1_macro": ("mean F1 of the labels: rare ones count the same", True),
-    "f1_micro": ("F1 over all labels: each occurrence counts the same", True),
-    "precision": ("share of the predictions that are correct", True),
-    "recall": ("share of the references that are predicted", True),
-    "exact_match": ("share of answers that equal a reference", True),
-    "matthews_correlation": ("0 for a constant prediction, 1 for no error",),
-    "pearson": ("linear correlation: 0 for none, 1 for a rising line",),
-    "spearman": ("rank correlation: 0 for none, 1 for the same order",),
-    "mse": ("0 for no error", False, True),
+_METRICS: dict[str, tuple] = {  # the fields of `Metric`
+    "accuracy": ("accuracy", "share of correct predictions", True),
+    "exact_match": ("exact answers", "share of answers that equal a reference", True),
+    "f1": ("F1", "harmonic mean of precision and recall", True),
+    "f1_macro": ("macro F1", "mean F1 of the labels: rare ones count the same", True),
+    "f1_micro": ("micro F1", "F1 over all labels: each occurrence counts the same", True),
+    "map": ("MAP",),
+    "matthews_correlation": ("Matthews correlation", "0 for a constant prediction, 1 for no error"),
+    "mrr@10": ("MRR@10",),
+    "mse": ("mean squared error", "0 for no error", False, True),
+    "ndcg@10": ("nDCG@10",),
+    "pearson": ("Pearson correlation", "linear correlation: 0 for none, 1 for a rising line"),
+    "precision": ("precision", "share of the predictions that are correct", True),
+    "recall": ("recall", "share of the references that are predicted", True),
+    "spearman": ("Spearman correlation", "rank correlation: 0 for none, 1 for the same order"),
+    "strict_f1": ("strict F1", "F1 of entities whose tags follow the scheme", True),
 }
 
 
+def metric_title(name: str) -> str:
+    """The name of a metric in words: `f1_macro` is `macro F1`, `mlm_loss` is `mlm loss`."""
+    return _METRICS[name][0] if name in _METRICS else name.replace("_", " ")
+
+
 def metric_of(name: str) -> Metric:
+    """The metric, whose title begins with a capital letter."""
     title = metric_title(name)
-    return Metric(title[:1].upper() + title[1:], *_METRICS.get(name, ()))
+    return Metric(title[:1].upper() + title[1:], *_METRICS.get(name, ())[1:])
 
 
 def interval_of(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:
