@@ -30,7 +30,7 @@ class TextSettings(ProcessesOption, OutputFolder):
         None, "Columns of --task-data without a usual name, as ROLE=COLUMN.", pairs=True
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("inputs", "task_data", "columns"):
             setattr(self, name, as_list(getattr(self, name)))
@@ -109,7 +109,7 @@ class AdaptSettings(RunResumeOptions, TextSettings):
         least=0,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.replay, self.general = as_list(self.replay), as_list(self.general)
         self.new_words = str(self.new_words) if self.new_words is not None else "0" if self.words else str(NEW_WORDS)

@@ -101,7 +101,7 @@ class Threads:
         are_cores_lacking: whether they are fewer than the threads.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.free_cores, self.are_cores_lacking = math.inf, False
         self._before: _Use | None = None
         self._window = _FIRST_WINDOW

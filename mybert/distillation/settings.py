@@ -70,7 +70,7 @@ class DistillSettings(PretrainSettings):
         least=1,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         given = [flag_of(name) for name in ("size", "layers", "init_from") if getattr(self, name)]
         if len(given) > 1:
             raise UserError(f"{' and '.join(given)} exclude each other: each determines the student")

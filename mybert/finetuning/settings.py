@@ -171,7 +171,7 @@ class FinetuneSettings(EvaluationOptions, RunOptions, SearchOptions, TaskSetting
         "(temperature scaling). Predicted labels do not change.",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.train, str | None):
             check(self, "train", len({*self.train}) == len(self.train) > 0, "one or several files, each once")

@@ -19,7 +19,7 @@ STAGE = "pretrain"
 class PretrainingArguments(PretrainingOptions, RunArguments):
     """transformers' TrainingArguments with the defaults of `PretrainingOptions`."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
             raise UserError(

@@ -5,13 +5,13 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from accelerate.utils import broadcast
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainerCallback, get_scheduler
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, get_scheduler
 from transformers.trainer_utils import SaveStrategy
 
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
@@ -175,7 +175,9 @@ class _EndOfStep(TrainerCallback):
         self.pace = pace
         self._marks: dict[str, int] = {}
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         clock = self.pace.clock
         if clock is not None:
             clock.start()
@@ -183,7 +185,9 @@ class _EndOfStep(TrainerCallback):
             for name, parts in self.pace.events.items():
                 self._marks[name] = math.floor(self.pace.share * parts)
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         sampler = self.pace.sampler
         state.epoch = sampler.position(state.global_step) / len(sampler.lengths)
         sampler.forget(state.global_step - 2 * max(int(state.logging_steps), 50))

@@ -138,7 +138,7 @@ class PretrainSettings(TextOptions, RunOptions):
         None, "Keep only this number of checkpoints when the run has finished, 0 or more (default: all).", least=0
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.size is not None and self.init_from is not None:
             raise UserError("--size and --init-from exclude each other: the checkpoint determines the size")

@@ -2,11 +2,12 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
 from accelerate.utils import broadcast_object_list
-from transformers import TrainerCallback, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from mybert.artifacts.manifest import write_json
 from mybert.common.errors import UserError
@@ -84,7 +85,7 @@ class Budget(TrainerCallback):
         if self._file is not None:
             write_json(self._file, self._stored | {"seconds": round(self.clock.seconds, 3)})
 
-    def on_log(self, args, state, control, **kwargs):
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if args.process_index == 0:
             self._write()
 

@@ -40,7 +40,7 @@ class TaskOptions(Options):
         least=8,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.given_columns()
 
@@ -116,7 +116,7 @@ class TextOptions(WindowOptions):
         pairs=True,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.given_thresholds()
 

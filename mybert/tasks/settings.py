@@ -77,7 +77,7 @@ class InferenceSettings(DeviceOptions, TaskSettings):
         None, "Tokens per sequence, special tokens included (default: the value of fine-tuning).", least=8
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_task(self)
 
@@ -113,7 +113,7 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
     )
     seed: int = declare.seeds(42, "Seed of the bootstrap samples.", least=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         collection = {name: getattr(self, name) for name in ("documents", "queries", "judgements")}
         missing = [f"--{name}" for name, value in collection.items() if not value]
@@ -170,7 +170,7 @@ class PredictSettings(EngineOption, ResumeOptions, PredictorSettings):
         "+, -, @ or a tab and are no numbers.",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.output != "-" and Path(self.output).is_dir():
             raise UserError(f"output {self.output} is a folder; name a file")

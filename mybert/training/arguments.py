@@ -31,7 +31,7 @@ class RunArguments(TrainingArguments):
 
     check_values: ClassVar[Callable[[Any], None]]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         settle_arguments(self)
         self.check_values(self)  # before transformers fills values in
         super().__post_init__()

@@ -1,9 +1,10 @@
 """Callbacks at the start of an epoch (set the sampler) and at its end (evaluate and save)."""
 
 import math
+from typing import Any
 
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
 
@@ -13,7 +14,14 @@ class SetSamplerEpoch(TrainerCallback):
     A sampler with an attribute `skip` also gets the number of examples of this epoch that a resumed run has read.
     """
 
-    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: DataLoader | None = None,
+        **kwargs: Any,
+    ) -> None:
         sampler = innermost_sampler(train_dataloader)
         epoch, steps = divmod(state.global_step, steps_per_epoch(train_dataloader, args.gradient_accumulation_steps))
         if hasattr(sampler, "set_epoch"):
@@ -29,15 +37,19 @@ class SaveAfterEvaluation(TrainerCallback):
     Trainer saves it before, so that a run resumed from it would skip the evaluation and differ from then on.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._postponed = False
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         ends_epoch = float(state.epoch).is_integer()
         if control.should_save and ends_epoch and args.eval_strategy == IntervalStrategy.EPOCH:
             control.should_save, self._postponed = False, True
 
-    def on_epoch_end(self, args, state, control, **kwargs):
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         control.should_save |= self._postponed
         self._postponed = False
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from transformers import TrainerCallback
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from mybert.common.progress import bars_on, sparkline
 from mybert.common.tables import format_cell
@@ -23,7 +24,9 @@ class LiveDisplay(TrainerCallback):
         self._progress: Progress | None = None
         self._evaluating: Any = None
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if not state.is_world_process_zero:
             return
         self._losses, self._details = [], {}
@@ -32,11 +35,20 @@ class LiveDisplay(TrainerCallback):
         self._progress.update(self._training, completed=state.global_step)
         self._progress.start()
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._progress is not None:
             self._progress.update(self._training, completed=state.global_step, total=state.max_steps)
 
-    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+    def on_prediction_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        eval_dataloader: DataLoader | None = None,
+        **kwargs: Any,
+    ) -> None:
         if self._progress is None:
             return
         if self._evaluating is None:
@@ -44,12 +56,21 @@ class LiveDisplay(TrainerCallback):
             self._evaluating = self._progress.add_task("evaluating", total=total, unit="batches", details="")
         self._progress.advance(self._evaluating)
 
-    def on_evaluate(self, args, state, control, **kwargs):
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._progress is not None and self._evaluating is not None:
             self._progress.remove_task(self._evaluating)
             self._evaluating = None
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
         if self._progress is None or not logs:
             return
         loss = logs.get("loss")
@@ -67,7 +88,9 @@ class LiveDisplay(TrainerCallback):
         lengths = itertools.accumulate(len(part) + 2 for part in details)
         return [part for part, length in zip(details, lengths, strict=True) if length <= free]
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

@@ -129,7 +129,7 @@ class LossSpikes:
     themselves. No spike is reported before 50 losses of a phase are known: longer sequences have higher losses.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_WINDOW)
         self._phase: object = None
 

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 _WARM_UP, _MEASURED = 3, 10  # steps of a measurement
 _SAMPLED = 4  # weight matrices
@@ -22,12 +23,16 @@ class StepTimer(TrainerCallback):
     def __init__(self, report: Callable[[float, int, int], None], stop: bool = False):
         self.report, self.stop = report, stop
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.first, self.mark, self.seconds = state.global_step, time.perf_counter(), 0.0
         self.skipped = min(_WARM_UP, max(0, state.max_steps - self.first - 1))
         self.steps = min(_MEASURED, max(1, state.max_steps - self.first - self.skipped))
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         step = state.global_step - self.first - self.skipped
         if step not in range(self.steps + 1):
             return
@@ -40,7 +45,9 @@ class StepTimer(TrainerCallback):
             self.report(self.seconds / self.steps, self.steps, self.first)
             control.should_training_stop |= self.stop
 
-    def _restart_step(self, args, state, control, **kwargs):
+    def _restart_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.mark = time.perf_counter()
 
     on_evaluate = on_save = _restart_step
@@ -80,7 +87,7 @@ class StepMeasures(TrainerCallback):
         every: steps between two measures (default: `logging_steps`), if it is not known which steps are logged.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.every: int | None = None
         self._weights: list[Tensor] = []
         self._gradients: list[Tensor] = []
@@ -105,7 +112,9 @@ class StepMeasures(TrainerCallback):
         found, self._optimizer_seconds = self._optimizer_seconds, 0.0
         return found
 
-    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model=None, **kwargs: Any
+    ) -> None:
         step, every = state.global_step + 1, self.every or max(int(state.logging_steps), 1)
         is_logged, is_before = step % every == 0, (step + 1) % every == 0
         sample = _sample(model) if is_logged or is_before else []
@@ -119,7 +128,9 @@ class StepMeasures(TrainerCallback):
         self._gradients = [gradient.clone() for gradient in gradients] if is_before else []
         self._started = time.perf_counter()
 
-    def on_optimizer_step(self, args, state, control, model=None, **kwargs):
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model=None, **kwargs: Any
+    ) -> None:
         self._optimizer_seconds += time.perf_counter() - self._started
         if self._weights:
             pairs = zip(_sample(model), self._weights, strict=True)

@@ -5,11 +5,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import reduce
-from transformers import TrainerCallback, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from mybert.common.errors import resuming_call
 from mybert.training.nonfinite import DeferredRead
@@ -21,7 +22,7 @@ PREEMPTED = 128 + signal.SIGTERM
 class Preempted(SystemExit):
     """A signal stopped the run after a checkpoint was saved; the process exits with status 143."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(PREEMPTED)
 
 
@@ -85,18 +86,22 @@ class StopOnSignal(TrainerCallback):
         before, self._pending = self._pending, current
         return before is not None and before.read() != [0.0]
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._any_process(args):
             self._stops = control.should_training_stop = True
             args.save_only_model = False  # a checkpoint without the optimizer cannot be resumed
 
-    def on_epoch_end(self, args, state, control, **kwargs):
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._stops:
             control.should_save = True
             ends = float(state.epoch).is_integer() or state.global_step >= state.max_steps
             control.should_evaluate &= ends  # an epoch that was cut short is evaluated after --resume
 
-    def on_save(self, args, state, control, **kwargs):
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         # raised here because the end of Trainer.train deletes this checkpoint if another one is the best
         if not args.save_only_model:
             self.check(args, f"step {state.global_step:,} of {state.max_steps:,} in {args.output_dir}")

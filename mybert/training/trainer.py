@@ -19,7 +19,9 @@ from transformers import (
     ProgressCallback,
     Trainer,
     TrainerCallback,
+    TrainerControl,
     TrainerState,
+    TrainingArguments,
     set_seed,
 )
 from transformers.trainer import TRAINER_STATE_NAME
@@ -377,7 +379,9 @@ class _StartOfTraining(TrainerCallback):
     def __init__(self, metrics: TrainingMetrics, history: History):
         self.metrics, self.history = metrics, history
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         # the folder may have been moved since the path was stored
         best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         if best.is_dir():
@@ -386,7 +390,9 @@ class _StartOfTraining(TrainerCallback):
         self.history.restart(args.output_dir, state.log_history)
         self.metrics.start()
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         threads.share()
 
     on_prediction_step = on_step_end

@@ -53,7 +53,7 @@ class Masker:
     seed: int = 0
     _words: RandomWords = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "_words", RandomWords(self.seed, MASKS))
 
     @classmethod

@@ -47,7 +47,7 @@ class PlanSettings(Options):
     )
     price: float | None = declare.hardware(None, "Price per device and hour, in any currency, 0 or more.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "size", bool(self.size), " or ".join(SIZES))
         check(self, "devices", self.devices and all(1 <= count <= _MAX for count in self.devices), f"1 to {_MAX:,}")
