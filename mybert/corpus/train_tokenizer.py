@@ -56,25 +56,10 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
     tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
     if settings.compare:
         tokenizers.append(load_wordpiece(settings.compare, "--compare"))
-    with_marks = MyBertTokenizer(SPECIAL_TOKENS, **options | {"strip_accents": False})
     seen, skipped = Counter(), Counter()
-    with explain_killed():
-        *word_counts, marked = count_words(
-            _texts(settings, seen, skipped),
-            [tokenizer.backend_tokenizer for tokenizer in tokenizers],
-            beyond_ascii=[with_marks.backend_tokenizer],
-            num_proc=settings.num_proc or usable_cores(),
-            show_progress=True,
-        )
-    if not word_counts[0]:
-        raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")
+    word_counts, removed = _count_words(settings, tokenizers, options, seen, skipped)
     if advise_size:
         _warn_of_size(settings, word_counts[0])
-    stripping = [place for place, tokenizer in enumerate(tokenizers) if tokenizer.strips_accents]
-    removed = RemovedMarks(0, [])
-    if stripping:
-        counts, backend = word_counts[stripping[0]], tokenizers[stripping[0]].backend_tokenizer
-        removed = removed_marks(marked, counts, backend)
     if tokenizers[0].strips_accents:
         _warn_of_marks(settings, removed, word_counts[0])
     vocabulary = train_wordpiece(
@@ -107,6 +92,27 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
     if learned < settings.vocab_size:
         print(f"the text yields {learned:,} tokens; {unused:,} [unusedN] fill the vocabulary")
     return Path(settings.output)
+
+
+def _count_words(
+    settings: TokenizerSettings, tokenizers: list[MyBertTokenizer], options: dict, seen: Counter, skipped: Counter
+) -> tuple[list[Counter], RemovedMarks]:
+    """The words of each tokenizer, and the marks that those with stripped accents remove."""
+    with_marks = MyBertTokenizer(SPECIAL_TOKENS, **options | {"strip_accents": False})
+    with explain_killed():
+        *word_counts, marked = count_words(
+            _texts(settings, seen, skipped),
+            [tokenizer.backend_tokenizer for tokenizer in tokenizers],
+            beyond_ascii=[with_marks.backend_tokenizer],
+            num_proc=settings.num_proc or usable_cores(),
+            show_progress=True,
+        )
+    if not word_counts[0]:
+        raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")
+    for counts, tokenizer in zip(word_counts, tokenizers, strict=True):
+        if tokenizer.strips_accents:
+            return word_counts, removed_marks(marked, counts, tokenizer.backend_tokenizer)
+    return word_counts, RemovedMarks(0, [])
 
 
 def _texts(settings: TokenizerSettings, seen: Counter, skipped: Counter) -> Iterator[str]:
