@@ -14,6 +14,8 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 NO_ANSWER = {"answer": "", "start": 0, "end": 0}
 MAX_LENGTH, MAX_ANSWER_LENGTH = 384, 30  # default numbers of tokens
+MAX_WINDOWS = 8  # default
+_SATURATION = 0.9  # k1 of BM25
 
 
 class Windows(NamedTuple):
@@ -90,6 +92,33 @@ def encode_windows(
     return Windows(encoding, room - shared, tokens)
 
 
+def windows_to_read(encoding: BatchEncoding, most: int) -> list[int]:
+    """The windows in which the answer is looked for: all, or of more than `most` those with the best BM25 scores.
+
+    The words of BM25 are the tokens of the question. Windows have equal lengths, except for the last, so that lengths
+    have no weight.
+
+    Returns:
+        Indices of windows, in order.
+    """
+    count = len(encoding["input_ids"])
+    if count <= most:
+        return [*range(count)]
+    texts: list[list[list[int]]] = [
+        [
+            [token for token, own in zip(ids, encoding.sequence_ids(number), strict=True) if own == part]
+            for part in (0, 1)
+        ]
+        for number, ids in enumerate(encoding["input_ids"])
+    ]
+    question = sorted({*texts[0][0]})
+    counts = torch.tensor([[context.count(token) for token in question] for _, context in texts], dtype=torch.float64)
+    found = (counts > 0).sum(0)
+    weights = torch.log1p((count - found + 0.5) / (found + 0.5))
+    scores = (weights * counts / (counts + _SATURATION)).sum(1)
+    return sorted(scores.sort(descending=True, stable=True).indices[:most].tolist())
+
+
 class WindowLogits(NamedTuple):
     """The logits of a window at its `n` context tokens.
 
@@ -134,7 +163,7 @@ def decode_answers(windows: list[WindowLogits], context: str, max_answer_length:
     """Find the best answers in the windows of one context.
 
     Args:
-        windows: in order; together they cover the context.
+        windows: in order.
         max_answer_length: maximum number of tokens of an answer.
         count: maximum number of answers.
     """

@@ -10,11 +10,13 @@ from transformers.pipelines.base import ChunkPipeline
 from .answer_decoding_mybert import (
     MAX_ANSWER_LENGTH,
     MAX_LENGTH,
+    MAX_WINDOWS,
     NO_ANSWER,
     WindowLogits,
     decode_answers,
     encode_windows,
     keep_added_tokens,
+    windows_to_read,
 )
 
 
@@ -23,7 +25,8 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
 
     A long context is read in overlapping windows. The score of a span is the sum of its start and end logits, as in
     SQuAD, taken from the window with most context around it. Returned scores are probabilities among all spans of all
-    windows. The score of "no answer" is the minimum over the windows of the logits at [CLS] (Devlin et al. 2019, 4.3).
+    windows that are read. The score of "no answer" is the minimum over these windows of the logits at [CLS] (Devlin et
+    al. 2019, 4.3).
 
     Args, of the pipeline or of a call, named as in transformers 4:
         top_k: maximum number of answers, best first; `topk` is its old name.
@@ -36,9 +39,10 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         max_seq_len: maximum tokens of a window, including question and special tokens (default: 384, or the number of
             positions if smaller).
         doc_stride: context tokens that a window shares with the next (default: a third of a window); see
-            `encode_windows`. The defaults of `max_answer_len`, `max_seq_len` and `doc_stride` come from
-            `config.finetuned` if present (`max_answer_length`, `max_length`, `stride`), since the threshold was tuned
-            with them.
+            `encode_windows`.
+        max_windows: of a context with more windows, read those with the best BM25 scores (default: 8). The defaults of
+            `max_answer_len`, `max_seq_len`, `doc_stride` and `max_windows` come from `config.finetuned` if present
+            (`max_answer_length`, `max_length`, `stride`, `max_windows`), since the threshold was tuned with them.
         align_to_words: extend an answer that begins or ends within a word to the whole word (default: False, as
             `mybert predict` and `evaluate`). The score is that of the best span that gives the answer.
         padding: no effect on the answers.
@@ -74,6 +78,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         max_question_len: int | None = None,
         max_seq_len: int | None = None,
         doc_stride: int | None = None,
+        max_windows: int | None = None,
         align_to_words: bool | None = None,
         padding: bool | str | None = None,
     ) -> tuple[dict, dict, dict]:
@@ -84,6 +89,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             ("max_question_len", max_question_len, 1),
             ("max_seq_len", max_seq_len, 1),
             ("doc_stride", doc_stride, 0),
+            ("max_windows", max_windows, 1),
         ):
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
@@ -97,6 +103,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             "max_question_len": max_question_len,
             "max_seq_len": max_seq_len,
             "doc_stride": doc_stride,
+            "max_windows": max_windows,
             "align_to_words": align_to_words,
         }
         after = {"max_answer_len": max_answer_len, "top_k": top_k, "no_answer_threshold": no_answer_threshold}
@@ -140,6 +147,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         max_question_len: int | None = None,
         max_seq_len: int | None = None,
         doc_stride: int | None = None,
+        max_windows: int | None = None,
         align_to_words: bool = False,
     ):
         """Yield the windows of one example as model inputs, with the values that `postprocess` needs."""
@@ -152,8 +160,8 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         question = _first_tokens(self._reader, question, max_question_len)
         encoding, step, _ = encode_windows(self._reader, question, context, length, stride, longest)
         offsets = _word_offsets(encoding) if align_to_words else encoding["offset_mapping"]
-        count = len(encoding["input_ids"])
-        for number in range(count):
+        numbers = windows_to_read(encoding, max_windows or self._remembered("max_windows", MAX_WINDOWS))
+        for number in numbers:
             places = [place for place, part in enumerate(encoding.sequence_ids(number)) if part == 1]
             if not places:
                 raise ValueError(f"the context has no tokens: {context[:60]!r}")
@@ -166,7 +174,7 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
                 "offsets": torch.tensor([offsets[number][place] for place in places]),
                 "cls": encoding["input_ids"][number].index(self.tokenizer.cls_token_id),
             }
-            yield {**inputs, "is_last": number == count - 1}
+            yield {**inputs, "is_last": number == numbers[-1]}
 
     def _window_length(self, max_seq_len: int | None) -> int:
         most = getattr(self.model.config, "max_position_embeddings", None) or self.tokenizer.model_max_length

@@ -21,6 +21,7 @@ class PredictorKeywords(TypedDict, total=False):
     stride: int | None
     n_best: int | None
     max_answer_length: int | None
+    max_windows: int | None
     label_all_tokens: bool | None
     plain_tags: bool | None
     problem: Literal["single-label", "multi-label", "regression"] | None
@@ -283,15 +284,6 @@ class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False
         Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "pooler", "words"] | None
     )
 
-class PredictKeywords(PredictorKeywords, total=False):
-    config: Name
-    overwrite: bool
-    resume: bool
-    engine: Literal["local", "ray"]
-    output: Name
-    errors: Literal["strict", "skip"]
-    spreadsheet_safe: bool
-
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     num_proc: int | None
@@ -313,6 +305,15 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     validation_share: float
     seed: int
     engine: Literal["local", "ray"]
+
+class PredictKeywords(PredictorKeywords, total=False):
+    config: Name
+    overwrite: bool
+    resume: bool
+    engine: Literal["local", "ray"]
+    output: Name
+    errors: Literal["strict", "skip"]
+    spreadsheet_safe: bool
 
 class SuggestKeywords(PredictorKeywords, CommandKeywords, total=False):
     errors: Literal["strict", "skip"]
@@ -417,6 +418,7 @@ class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
     stride: int | None
     n_best: int | None
     max_answer_length: int | None
+    max_windows: int | None
     label_all_tokens: bool | None
     plain_tags: bool | None
     problem: Literal["single-label", "multi-label", "regression"] | None

@@ -13,8 +13,8 @@ from mybert.settings import declare
 from mybert.settings.declare import ROWS, TEXTS, Options
 
 _ROLES = {"word": "tokens", "token": "tokens", "words": "tokens", "tag": "tags"}
-ANSWER_LENGTH, ANSWER_WINDOW = 30, 384
-"""MAX_ANSWER_LENGTH and MAX_LENGTH of `modeling_mybert.answer_decoding_mybert`, whose import takes seconds."""
+ANSWER_LENGTH, ANSWER_WINDOW, ANSWER_WINDOWS = 30, 384, 8
+"""MAX_ANSWER_LENGTH, MAX_LENGTH, MAX_WINDOWS of `modeling_mybert.answer_decoding_mybert`: its import takes seconds."""
 
 
 @dataclass(kw_only=True)
@@ -172,11 +172,18 @@ class AnswerOptions(WindowOptions):
         "max_length": ANSWER_WINDOW,
         "n_best": 20,
         "max_answer_length": ANSWER_LENGTH,
+        "max_windows": ANSWER_WINDOWS,
     }
 
     n_best: int | None = declare.task(None, "question-answering: number of candidate spans (default: 20).", least=1)
     max_answer_length: int | None = declare.task(
         None, f"question-answering: maximum number of tokens in an answer (default: {ANSWER_LENGTH}).", least=1
+    )
+    max_windows: int | None = declare.task(
+        None,
+        "question-answering: maximum number of windows of a context that are read, those with the best BM25 scores "
+        f"for the question (default: {ANSWER_WINDOWS}).",
+        least=1,
     )
 
 

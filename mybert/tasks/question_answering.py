@@ -19,6 +19,7 @@ from modeling_mybert.answer_decoding_mybert import (
     WindowLogits,
     decode_answers,
     encode_windows,
+    windows_to_read,
 )
 from mybert.common.errors import UserError, short
 from mybert.common.json_io import parse_json, unwritable
@@ -103,10 +104,11 @@ class QuestionAnswering(Task):
         return self.with_config(no_answer_threshold=None if all(self.references(rows)) else 0.0)
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        """A feature for each window; unless `training`, with the columns of `WindowLogits` that the tokenizer defines.
+        """A feature for each window that is read: for `training` all, else those of `windows_to_read`.
 
-        `begin` is the index of the window's first token in the context, `first` its index in the window, `offsets` the
-        characters of the window's tokens of the context.
+        Unless `training`, with the columns of `WindowLogits` that the tokenizer defines: `begin` is the index of the
+        window's first token in the context, `first` its index in the window, `offsets` the characters of the window's
+        tokens of the context.
         """
         self.options.stride_below(self.options.max_length - 4)  # or `encode_windows` would raise
 
@@ -114,7 +116,7 @@ class QuestionAnswering(Task):
             found: dict[str, list] = {}
             for i, row in enumerate(indices):
                 answers = batch["answers"][i] if "answers" in batch else None
-                for window in self._windows(batch["question"][i], batch["context"][i], answers, tokenizer):
+                for window in self._windows(batch["question"][i], batch["context"][i], answers, tokenizer, training):
                     if training:  # not needed, and most of the memory
                         del window["begin"], window["first"], window["offsets"]
                     for name, value in {**window, ROW: row}.items():
@@ -124,24 +126,27 @@ class QuestionAnswering(Task):
         return map_rows(rows, encode)
 
     def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
-        """Of the windows of the context, see `encode_windows`."""
+        """Of the windows of the context that are read, see `encode_windows` and `windows_to_read`."""
         given, tokens = self.options, length(row["context"])
         room = given.max_length - 3 - length(row["question"])
         stride = given.max_length // 3 if given.stride is None else given.stride
         shared = min(max(stride, given.max_answer_length - 1), room - 1)
         windows = window_count(tokens, room, shared)
-        return given.max_length - room + tokens if windows == 1 else windows * given.max_length
+        if windows == 1:
+            return given.max_length - room + tokens
+        return max(min(windows, given.max_windows) * given.max_length, tokens)
 
     def _windows(
-        self, question: str, context: str, answers: dict | None, tokenizer: PreTrainedTokenizerBase
+        self, question: str, context: str, answers: dict | None, tokenizer: PreTrainedTokenizerBase, training: bool
     ) -> Iterator[dict]:
         given = self.options
         encoded, step, question_tokens = encode_windows(
             tokenizer, question, context, given.max_length, given.stride, given.max_answer_length
         )
         first = question_tokens + 2  # after [CLS] question [SEP]
-        for number, places in enumerate(encoded["offset_mapping"]):
-            offsets = places[first:-1]
+        most = len(encoded["input_ids"]) if training else given.max_windows
+        for number in windows_to_read(encoded, most):
+            offsets = encoded["offset_mapping"][number][first:-1]
             window = {name: encoded[name][number] for name in ("input_ids", "token_type_ids", "attention_mask")}
             window |= {"begin": number * step, "first": first, "offsets": offsets}
             if answers is not None:

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from transformers import BertForQuestionAnswering, BertTokenizer, pipeline
 
 from modeling_mybert import MyBertForMaskedLM, MyBertForQuestionAnswering, MyBertQuestionAnsweringPipeline
+from modeling_mybert.answer_decoding_mybert import encode_windows, windows_to_read
+from mybert import Predictor
+from mybert.retrieval import words
 from tokenization import MyBertTokenizer
 
 QUESTION = "Who keeps the doctor away?"
@@ -99,6 +102,7 @@ def test_the_best_answers_equal_those_of_brute_force(answer, bert_folder, length
         max_seq_len=length,
         doc_stride=stride,
         max_answer_len=longest,
+        max_windows=100,
         no_answer_threshold=threshold,
     )
     assert same(found, expected[:12])
@@ -127,6 +131,7 @@ def test_handle_impossible_answer_says_whether_there_may_be_no_answer(
     at_start, at_call = (given, {}) if where == "pipeline" else ({}, given)
     pipe = pipeline("question-answering", model=answer.model, tokenizer=answer.tokenizer, **at_start)
     ask = {"question": QUESTION, "context": CONTEXT, "max_seq_len": 40, "doc_stride": 14, "max_answer_len": 15}
+    ask["max_windows"] = 100
     found = pipe(**ask, **at_call, topk=20_000)
     assert same(found[:12], expected[:12])
     empty, expected_empty = ([a for a in some if not a["answer"]] for some in (found, expected))
@@ -168,7 +173,9 @@ def test_answers_aligned_to_words_are_the_best_spans_extended_to_words(answer, b
 
 def test_a_stride_shorter_than_the_answers_is_increased(answer, bert_folder):
     expected, _ = brute_force(bert_folder, QUESTION, CONTEXT, 40, 19, 20)
-    found = answer(question=QUESTION, context=CONTEXT, top_k=5, max_seq_len=40, doc_stride=0, max_answer_len=20)
+    found = answer(
+        question=QUESTION, context=CONTEXT, top_k=5, max_seq_len=40, doc_stride=0, max_answer_len=20, max_windows=99
+    )
     assert same(found, expected[:5])
 
 
@@ -300,6 +307,36 @@ def test_a_saved_folder_and_what_is_saved_from_it_answer_in_a_process_without_th
 def test_a_checkpoint_without_the_head_has_no_pipeline(answer, tmp_path):
     MyBertForMaskedLM(answer.model.config).save_pretrained(tmp_path)
     assert "custom_pipelines" not in json.loads((tmp_path / "config.json").read_text())
+
+
+def test_of_many_windows_those_with_the_best_bm25_scores_are_read(answer, bert_folder, monkeypatch, tmp_path):
+    """The scores are those of `mybert index`, with tokens as words and without a weight of lengths."""
+    monkeypatch.setattr(words, "B", 0.0)
+    context = CONTEXT + "Nobody knows. " * 40 + "The doctor keeps apples. " + CONTEXT
+    encoding = encode_windows(answer.tokenizer, QUESTION, context, 40, 10, 5).encoding
+    parts = [
+        [
+            " ".join(f"t{token}" for token, own in zip(ids, encoding.sequence_ids(i), strict=True) if own == part)
+            for part in (0, 1)
+        ]
+        for i, ids in enumerate(encoding["input_ids"])
+    ]
+    search = words.Words.of([text for _, text in parts], "any")
+    scores = search.scores(" ".join({*parts[0][0].split()}))
+    for most in (1, 3, 8, len(parts) - 1):
+        kept = windows_to_read(encoding, most)
+        rest = sorted({*range(len(parts))} - {*kept})
+        assert kept == sorted(kept) and len(kept) == most
+        assert scores[kept].min() >= scores[rest].max() - 1e-6
+    assert windows_to_read(encoding, len(parts)) == [*range(len(parts))]
+    answer.save_pretrained(tmp_path)
+    asked = {"max_length": 40, "stride": 10, "max_answer_length": 5, "max_windows": 3}
+    (one,) = Predictor(tmp_path, device="cpu", **asked)([(QUESTION, context)])
+    named = {"max_seq_len": 40, "doc_stride": 10, "max_answer_len": 5}
+    found = answer(QUESTION, context, **named, max_windows=3)
+    assert (one["answer"], one["start"], one["end"]) == (found["answer"], found["start"], found["end"])
+    assert one["no_answer_score"] == pytest.approx(found["no_answer_score"], abs=1e-4)
+    assert answer(QUESTION, context, **named, max_windows=100)["no_answer_score"] != found["no_answer_score"]
 
 
 @pytest.mark.parametrize("overlap", [0, 16])
