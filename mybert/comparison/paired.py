@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from mybert.comparison.sides import Rows
 from mybert.evaluation.analysis import groups_of_column, quarters, rows_by_group
@@ -14,7 +15,7 @@ from mybert.tasks.base import Task
 from mybert.tasks.bootstrap_scores import by_label
 
 RANDOMISATION = "approximate randomisation"
-BOOTSTRAP = "paired bootstrap over rows and runs"
+WELCH = "Welch's t test over rows and runs"
 _CELLS = 4_000_000  # of an array of samples
 _LEAST, _PERMUTATIONS = 20, 1000  # of a group: rows, since the scores of fewer say nothing
 
@@ -23,7 +24,7 @@ class Difference(NamedTuple):
     """The difference of a metric between two sides, the second minus the first.
 
     Attributes:
-        interval: of 95%, from the paired bootstrap.
+        interval: of 95%.
         p: two-sided.
         test: the name of the test of `p`.
     """
@@ -39,28 +40,55 @@ def differences(
 ) -> dict[str, Difference]:
     """The paired difference of every metric of the task.
 
-    The interval is that of a bootstrap that draws the same rows for both sides (Efron and Tibshirani 1993, chapter 16)
-    and, of a side with several runs, the runs too. p is that of approximate randomisation (Noreen 1989; Yeh 2000),
-    which exchanges the predictions of random rows: the share of exchanges with a difference at least as large. Sides
-    with several runs have the p value of the bootstrap, which also knows the variation between runs.
+    Of two runs, the interval is that of a bootstrap that draws the same rows for both (Efron and Tibshirani 1993,
+    chapter 16). p is that of approximate randomisation (Noreen 1989; Yeh 2000), which exchanges the predictions of
+    random rows: the share of exchanges with a difference at least as large. Sides with several runs have the interval
+    and the p value of a t test with the variance between rows and runs; see `_error`.
     """
-    observed = difference_of_means(task, one, other)
     rng = np.random.default_rng(seed)
-    drawn = _bootstrap(task, one, other, samples, rng)
+    observed, drawn = [scores(task, runs) for runs in (one, other)], _bootstrap(task, one, other, samples, rng)
     single = len(one) == len(other) == 1
     null = _exchanged(task, one[0], other[0], samples, rng) if single else {}
     found = {}
-    for name, value in observed.items():
-        low, high = np.percentile(drawn[name], (2.5, 97.5)).tolist()
+    for name in observed[0][0]:
+        first, second = (np.array([run[name] for run in runs]) for runs in observed)  # (K,)
+        value = float(second.mean() - first.mean())
         if single:
+            low, high = np.percentile(drawn[1][name][0] - drawn[0][name][0], (2.5, 97.5)).tolist()
             unchanged, *exchanged = np.abs(null[name])
-            at_least = np.array(exchanged) >= unchanged - 1e-12
-            p = (1 + int(at_least.sum())) / (1 + samples)
+            p = (1 + int((np.array(exchanged) >= unchanged - 1e-12).sum())) / (1 + samples)
+            found[name] = Difference(value, (low, high), p, RANDOMISATION)
         else:
-            sides = (np.mean(drawn[name] <= 0), np.mean(drawn[name] >= 0))
-            p = min(1.0, max(2 * float(min(sides)), 1 / samples))
-        found[name] = Difference(value, (low, high), p, RANDOMISATION if single else BOOTSTRAP)
+            error, freedom = _error(first, second, [side[name] for side in drawn], len(one[0].places))
+            width = float(stats.t.ppf(0.975, freedom)) * error
+            p = 2 * float(stats.t.sf(abs(value) / error, freedom)) if error else float(value == 0)
+            p = max(p, 2 ** (1 - len(one[0].places)))  # that of the sign test, if all rows are better
+            found[name] = Difference(value, (value - width, value + width), p, WELCH)
     return found
+
+
+def _error(first: np.ndarray, second: np.ndarray, drawn: Sequence[np.ndarray], rows: int) -> tuple[float, float]:
+    """The standard error of the difference of two means over runs, and its degrees of freedom (Satterthwaite 1946).
+
+    The variance is that of the mean runs over bootstrap samples of rows, plus that between runs without what the rows
+    add to it. A side with one run has the variance between the runs of the other.
+
+    Args:
+        first, second: (K,) the scores of the runs of each side.
+        drawn: of each side (K, R), its scores on samples of rows.
+    """
+    freedom = max(rows - 1, 1)
+    of_rows = float(np.var(drawn[1].mean(0) - drawn[0].mean(0))) * rows / freedom
+    squares, of_runs = of_rows**2 / freedom, 0.0
+    several = [side for side in zip((first, second), drawn, strict=True) if len(side[0]) > 1]
+    for values, samples in several:
+        weight = 1 / len(values) if len(several) == 2 else 1 / len(first) + 1 / len(second)
+        by_rows = np.var(samples - samples.mean(0), axis=1).sum() / (len(values) - 1) * rows / freedom
+        between = np.var(values, ddof=1)
+        of_runs += weight * float(between - by_rows)
+        squares += (weight * float(between)) ** 2 / (len(values) - 1)
+    variance = of_rows + max(0.0, of_runs)
+    return variance**0.5, max(1.0, variance**2 / squares) if squares else freedom
 
 
 def scores(task: Task, runs: Sequence[Rows]) -> list[dict[str, float]]:
@@ -68,29 +96,18 @@ def scores(task: Task, runs: Sequence[Rows]) -> list[dict[str, float]]:
     return [task.score(rows.predictions, rows.references) for rows in runs]
 
 
-def difference_of_means(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> dict[str, float]:
-    """The mean of each metric over the runs of `other`, minus that of `one`."""
-    first, second = scores(task, one), scores(task, other)
-    return {
-        name: float(np.mean([run[name] for run in second]) - np.mean([run[name] for run in first]))
-        for name in first[0]
-    }
-
-
 def _bootstrap(
     task: Task, one: Sequence[Rows], other: Sequence[Rows], samples: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """(R,) differences of each metric on samples of rows, and of runs."""
-    parts: list[dict[str, np.ndarray]] = []
+) -> list[dict[str, np.ndarray]]:
+    """(K, R) each metric of the runs of each side, on the same samples of rows."""
+    parts: list[list[dict[str, np.ndarray]]] = []
     for count in _chunks(samples, len(one[0].places)):
         rows = rng.integers(len(one[0].places), size=(count, len(one[0].places)))
-        means = []
-        for runs in (one, other):
-            values = [task.bootstrap(run.predictions, run.references, rows) for run in runs]
-            weights = rng.multinomial(len(runs), [1 / len(runs)] * len(runs), size=count) / len(runs)  # (R, K)
-            means.append({name: (np.stack([v[name] for v in values], 1) * weights).sum(1) for name in values[0]})
-        parts.append({name: means[1][name] - means[0][name] for name in means[0]})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        runs_of = [[task.bootstrap(run.predictions, run.references, rows) for run in runs] for runs in (one, other)]
+        parts.append([{name: np.array([run[name] for run in runs]) for name in runs[0]} for runs in runs_of])
+    return [
+        {name: np.concatenate([part[side][name] for part in parts], 1) for name in parts[0][side]} for side in (0, 1)
+    ]
 
 
 def _exchanged(task: Task, one: Rows, other: Rows, samples: int, rng: np.random.Generator) -> dict[str, np.ndarray]:

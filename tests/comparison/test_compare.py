@@ -124,6 +124,46 @@ def test_equal_models_are_rarely_called_different(truth):
     assert all(count <= 10 for count in small.values()), small  # 1% of such samples have more
 
 
+@pytest.mark.parametrize(("one", "other"), [(2, 2), (1, 3)])
+def test_equal_settings_with_few_seeds_are_rarely_called_different(truth, one, other):
+    """Also if the seed has a large effect: labels and error rates differ from run to run."""
+    rng, task, pairs = np.random.default_rng(11), None, 150
+    small = {"accuracy": 0, "f1_macro": 0}
+    for pair in range(pairs):
+        runs = []
+        for _ in range(one + other):
+            shares = dict(zip(LABELS, rng.uniform(0.05, 0.4, size=3), strict=True))
+            found = [LABELS[rng.integers(3)] if rng.random() < shares[label] else label for label in truth[:150]]
+            runs.append(rows_of(found, truth[:150]))
+        task = task or task_of([Side(str(number), [rows]) for number, rows in enumerate(runs)])
+        found = differences(task, runs[:one], runs[one:], 100, seed=pair)
+        for name in small:
+            small[name] += found[name].p < 0.05
+            low, high = found[name].interval
+            assert (low < 0 < high) == (found[name].p > 0.05)
+    assert all(count <= 0.09 * pairs for count in small.values()), small  # 2% of such samples have more
+
+
+def test_many_rows_and_seeds_have_the_p_value_of_the_t_test_over_seeds():
+    """With so many rows, only the seeds make the difference uncertain."""
+    rng, size = np.random.default_rng(0), 20_000
+    truth = ["bad", "good"] * (size // 2)
+    shares = [[0.1, 0.2, 0.15], [0.25, 0.2, 0.4]]
+    sides = [[rows_of(noisy_binary(rng, truth, share), truth) for share in some] for some in shares]
+    task = task_of([Side(str(number), runs) for number, runs in enumerate(sides)])
+    found = differences(task, *sides, 100, seed=0)["accuracy"]
+    scores = [[task.score(run.predictions, run.references)["accuracy"] for run in runs] for runs in sides]
+    expected = stats.ttest_ind(scores[1], scores[0], equal_var=False)
+    assert found.p == pytest.approx(expected.pvalue, rel=0.02)
+    interval = expected.confidence_interval(0.95)
+    assert found.interval == pytest.approx((interval.low, interval.high), rel=0.02)
+
+
+def noisy_binary(rng, truth, share):
+    wrong = rng.random(len(truth)) < share
+    return [("good" if label == "bad" else "bad") if flip else label for label, flip in zip(truth, wrong, strict=True)]
+
+
 def test_runs_with_several_seeds_have_a_mean_and_a_deviation(tmp_path, truth):
     rng = random.Random(7)
     names = []

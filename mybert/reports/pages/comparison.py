@@ -84,7 +84,7 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str) -> list[Section]
         for name, found in entry["metrics"].items()
     ]
     test = next(iter(entry["metrics"].values()))["test"]
-    note = f"p: {test}. The interval is that of the paired bootstrap."
+    note = f"p: {test}."
     columns = ["metric", "difference", "95% interval", "p", f"{second} is"]
     table = Table("Difference", columns, rows, note, size="whole")
     groups = [_slice(column, found, entry["runs"]) for column, found in entry["slices"].items()]
