@@ -14,11 +14,13 @@ from datasets import ClassLabel, Dataset
 from transformers import PreTrainedTokenizerBase
 
 from mybert.artifacts.manifest import DataInMemory
-from mybert.common.errors import UserError, cause, did_you_mean, short_list
+from mybert.common.errors import UserError, cause, did_you_mean, short_list, warn_once
 from mybert.common.json_io import unwritable
+from mybert.common.quantities import counted
 from mybert.io.dataset_sources import is_saved, open_hub, open_saved
-from mybert.io.files import file_format
-from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, READERS, Record
+from mybert.io.files import file_format, is_unicode, open_text
+from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS, Record
+from mybert.io.sources import find_sources
 from mybert.rows.splits import Split, describe_problems, refuse_rows
 from mybert.rows.tables import table_of_columns
 from mybert.tasks.base import Task
@@ -80,8 +82,8 @@ def load_table(name: str, task: Task | None, split: str) -> Split:
     Every value of .csv, .tsv and .xlsx is text as written: 007, True and 3.50.
 
     Args:
-        name: a file, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of the Hub or of a folder like those
-            on the Hub, or rows in memory.
+        name: a file, a folder of .txt files, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of the Hub or
+            of a folder like those on the Hub, or rows in memory.
         task: may read formats of its own, such as CoNLL; None: none.
         split: of a data set with several, unless `name` has one.
     """
@@ -94,6 +96,8 @@ def load_table(name: str, task: Task | None, split: str) -> Split:
         found = _read_file(path) if of_task is None else _of_dataset(name, *of_task)
     elif path.is_dir() and is_saved(path):
         found = _of_dataset(name, open_saved(name, split))
+    elif path.is_dir() and (files := _text_files(path)):
+        found = _read_texts(name, files)
     elif path.is_fifo():
         raise UserError(f"{name} is a pipe; name a file (`mybert predict` reads pipes: .jsonl, .txt, no suffix)")
     elif kind in READERS:
@@ -112,6 +116,30 @@ def _of_dataset(
     numbers = range(len(rows)) if word_lines is None else [lines[0] for lines in word_lines]
     records = lambda: (Record(number + 1, row) for number, row in zip(numbers, rows, strict=True))  # noqa: E731
     return Split(name, rows, records, numbers, unit, word_lines=word_lines, note=note)
+
+
+def _text_files(folder: Path) -> list[str]:
+    """The files of a folder if all that can be read are .txt; none of a copy of a repository of the Hub."""
+    if (folder / "README.md").is_file():
+        return []
+    sources = find_sources([str(folder)])
+    return [source.name for source in sources] if all(source.kind == ".txt" for source in sources) else []
+
+
+def _read_texts(folder: str, files: Sequence[str]) -> Split:
+    """A row of each file that is not blank: its `text`, and as `file` its name in the folder."""
+    texts, names = [], []
+    for name in files:
+        with open_text(name) as file:
+            text = file.read()
+        if not is_unicode(text):
+            raise UserError(f"{name}: {NOT_UTF8}; {CORRECT[NOT_UTF8]}")
+        if text.strip():
+            texts.append(text)
+            names.append(Path(name).relative_to(folder).as_posix())
+    if blank := len(files) - len(texts):
+        warn_once("%s: left out %s without text", folder, counted(blank, "file"))
+    return _of_dataset(folder, table_of_columns({"text": texts, "file": names}))
 
 
 def _read_file(path: Path) -> Split:

@@ -175,8 +175,26 @@ def test_a_copy_of_a_data_set_on_the_hub_is_read_with_all_its_files(tmp_path, mo
     with pytest.raises(UserError, match=r"Unknown split \"test\".* Name it as \S+/copy::SPLIT"):
         load_table(name, TASK, "test")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty is neither a saved data set nor a folder .*name a file in it"):
+    with pytest.raises(UserError, match=r"empty holds no file of a known format"):
         load_table(str(tmp_path / "empty"), TASK, "train")
+
+
+def test_each_file_of_a_folder_of_texts_is_a_row(tmp_path, caplog):
+    (tmp_path / "texts/more").mkdir(parents=True)
+    texts = {"a.txt": "one\n\ntwo", "more/test.txt": "{}", "more/train.TXT": "three"}
+    for name, text in texts.items():
+        (tmp_path / "texts" / name).write_text(text, encoding="utf-8")
+    rows = [{"text": text, "file": name} for name, text in texts.items()]
+    name = str(tmp_path / "texts")
+    for split in ("train", "test"):
+        assert load_table(name, TASK, split).rows.to_list() == rows
+    (tmp_path / "texts/blank.txt").write_text(" \n")
+    (tmp_path / "texts/picture.png").write_bytes(b"\x00")
+    assert load_table(name, TASK, "test").rows.to_list() == rows
+    assert "left out 1 file without text" in caplog.text and "skipped 1 file of other formats (.png)" in caplog.text
+    (tmp_path / "texts/old.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(UserError, match=r"old.txt: not UTF-8; save the file as UTF-8"):
+        load_table(name, TASK, "test")
 
 
 @pytest.mark.parametrize(
