@@ -85,10 +85,11 @@ def workspace(tmp_path_factory) -> Path:
     (folder / "corrected.json").write_text(
         json.dumps([{"data": {"text": "a dull film"}, "annotations": [{"result": [choice]}]}])
     )
-    for name in ("train", "dev"):
+    for name in ("train", "dev", "test", "labelled"):
         (folder / f"{name}.csv").write_text(
             "text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows)
         )
+    (folder / "unlabelled.csv").write_text("text\n" + "".join(f"{row['text']}\n" for row in others))
     papers = "\n\n".join(f"{text} The hydrocarbon tanker waits." for text in sentences(1))
     (folder / "papers.txt").write_text(f"{papers}\n")
     for name in ("new", "sentences"):
