@@ -126,15 +126,13 @@ class QuestionAnswering(Task):
         return map_rows(rows, encode)
 
     def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
-        """Of the windows of the context that are read, see `encode_windows` and `windows_to_read`."""
+        """Of all windows of the context, which are tokenised before some are read, see `encode_windows`."""
         given, tokens = self.options, length(row["context"])
         room = given.max_length - 3 - length(row["question"])
         stride = given.max_length // 3 if given.stride is None else given.stride
         shared = min(max(stride, given.max_answer_length - 1), room - 1)
         windows = window_count(tokens, room, shared)
-        if windows == 1:
-            return given.max_length - room + tokens
-        return max(min(windows, given.max_windows) * given.max_length, tokens)
+        return given.max_length - room + tokens if windows == 1 else windows * given.max_length
 
     def _windows(
         self, question: str, context: str, answers: dict | None, tokenizer: PreTrainedTokenizerBase, training: bool
