@@ -143,7 +143,7 @@ class MyBertTokenizer(BertTokenizer):
             ids = [encoding.ids for encoding in encodings]
         """
         content = json.loads(self.backend_tokenizer.to_str())
-        control = self._control_tokens
+        control = self.control_tokens
         for token in content["added_tokens"]:
             token["special"] = token["content"] in control
         content |= {"truncation": None, "padding": None, "post_processor": None}
@@ -158,13 +158,13 @@ class MyBertTokenizer(BertTokenizer):
         return backend
 
     @property
-    def _control_tokens(self) -> set[str]:
+    def control_tokens(self) -> set[str]:
         """BERT's five special tokens; `all_special_tokens` has those that a user added, too."""
         return {self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token}
 
     def _encode_plus(self, *texts: Any, **options: Any) -> BatchEncoding:
         """As `BertTokenizer`, but `split_special_tokens` splits BERT's special tokens only, not those of a user."""
-        own = {i: token for i, token in self.added_tokens_decoder.items() if token.content not in self._control_tokens}
+        own = {i: token for i, token in self.added_tokens_decoder.items() if token.content not in self.control_tokens}
         if not options.get("split_special_tokens") or not any(token.special for token in own.values()):
             return super()._encode_plus(*texts, **options)
         if self._plain is None or self._plain[0] != repr(own):
@@ -311,14 +311,14 @@ def read_pieces(path: Path) -> list[str]:
     if not path.is_file():
         raise ValueError(f"vocabulary file {path} does not exist")
     content = path.read_bytes().removeprefix(BOM_UTF8)
-    # A piece may be any other character at which str.splitlines would split, as in BertTokenizer.
+    # Not str.splitlines: other characters at which it splits may be inside a piece, as in BertTokenizer.
     lines = [line.removesuffix(b"\r") for line in content.split(b"\n" if b"\n" in content else b"\r")]
     while lines and not lines[-1]:
         lines.pop()
     pieces = []
     for number, line in enumerate(lines, start=1):
         try:
-            pieces.append(line.decode("utf-8"))
+            pieces.append(line.decode("utf-8").rstrip())  # as BertTokenizer: no text has a word with white space
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
     return _one_piece_per_id(pieces)

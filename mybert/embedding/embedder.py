@@ -4,6 +4,8 @@ Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` nu
 """
 
 import contextlib
+import logging
+import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 from os import PathLike
@@ -34,6 +36,8 @@ from mybert.settings.shared import POOLING_MODES
 
 if TYPE_CHECKING:
     from mybert.settings.keywords import EmbedderKeywords
+
+logger = logging.getLogger(__name__)
 
 _NO_ROW = -1
 
@@ -73,7 +77,7 @@ class Embedder:
     pooling, dense layers, normalisation, maximum length and default prompt. Other checkpoints have the mean of the
     last hidden states.
 
-    Texts contain no control tokens: `[MASK]` is read as a bracket, a word and a bracket.
+    Texts contain no control tokens: `[MASK]` is read as a bracket, a word and a bracket. In a prompt it is the token.
 
     Args:
         model: folder or Hub name of a MyBERT or BERT checkpoint, or `EncodingSettings`.
@@ -123,7 +127,12 @@ class Embedder:
         self.keeps_end = tokenizer.truncation_side == "left"
         self._cls, self._sep = (np.array([token]) for token in self.special_ids)
         self.width = config.hidden_size if self.modules is None else self._width(self.modules)
-        own = self.modules.max_length if self.modules else None
+        own, dtype = (self.modules.max_length, self.modules.dtype) if self.modules else (None, None)
+        if dtype not in (None, "auto", "float32") and model.dtype == "float32":
+            logger.warning(
+                "%s asks for %s, in which sentence-transformers rounds; these vectors are computed in float32",
+                *(model.model, dtype),
+            )
         self.max_length = self.settings.max_length or (
             min(own, config.max_position_embeddings) if own else trained_tokens(config, tokenizer)
         )
@@ -194,11 +203,19 @@ class Embedder:
         return self.vectors(self.encode(texts, prompt), pooling, progress, prompt)
 
     def encode(self, texts: Sequence[str], prompt: str | None = None) -> list[np.ndarray]:
-        """Token ids of each text after its prompt (None: `default_prompt`), without special tokens."""
+        """Token ids of each text after its prompt (None: `default_prompt`), without [CLS] and [SEP] around them."""
         prompt = self.default_prompt if prompt is None else prompt
-        prompted = [prompt + text for text in text_list(texts)] if prompt else text_list(texts)
+        *first, last = re.split(f"({'|'.join(map(re.escape, self.tokenizer.control_tokens))})", prompt)
+        start = [id_ for part in first for id_ in self._prompt_ids(part)]
+        prompted = [last + text for text in text_list(texts)] if last else text_list(texts)
         encodings = self.backend.encode_batch_fast(prompted, add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        return [np.array([*start, *encoding.ids], dtype=np.int64) for encoding in encodings]
+
+    def _prompt_ids(self, part: str) -> list[int]:
+        """The ids of a control token, or of the text between two."""
+        if part in self.tokenizer.control_tokens:
+            return [self.tokenizer.convert_tokens_to_ids(part)]
+        return self.backend.encode(part, add_special_tokens=False).ids
 
     def vectors(
         self,
@@ -221,7 +238,7 @@ class Embedder:
             raise UserError("layers have no effect on the output of the pooler; leave them out")
         unpooled = 0
         if not modules.pools_prompt and (prompt := self.default_prompt if prompt is None else prompt):
-            unpooled = min(1 + len(self.encode([prompt], "")[0]), self.max_length - 1)
+            unpooled = min(1 + len(self.encode([""], prompt)[0]), self.max_length - 1)
         parts, room = [], self.max_length - 2
         if self.long_texts == "truncate":
             self.truncated += sum(len(of_text) > room for of_text in ids)
@@ -311,7 +328,7 @@ class Embedder:
         for batch in batches(sequences, lambda sequence: len(sequence.ids), self.max_tokens_per_batch):
             vectors, rows, positions = self._encode(batch, mode == "pooler")
             if mode == "max":
-                pooled.index_reduce_(0, rows, vectors, "amax")
+                pooled.scatter_reduce_(0, rows[:, None].expand_as(vectors), vectors, "amax")
             else:
                 weights = (positions + 1.0 if mode == "weightedmean" else torch.ones_like(positions)).float()[:, None]
                 pooled.index_add_(0, rows, vectors * weights if mode == "weightedmean" else vectors)

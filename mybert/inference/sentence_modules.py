@@ -16,7 +16,7 @@ from huggingface_hub.errors import EntryNotFoundError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mybert.common.errors import UserError, cause, short
+from mybert.common.errors import UserError, cause, short, short_list
 from mybert.common.json_io import parse_json, read_json_object
 from mybert.settings.shared import POOLING_MODES
 
@@ -30,7 +30,7 @@ _OLD_KEYS = {
     "lasttoken": "lasttoken",
 }
 _SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")  # the first one is read
-_PROMPTS = "config_sentence_transformers.json"
+SENTENCE_SETTINGS = "config_sentence_transformers.json"
 _PLAIN = {  # what an encoder of texts has
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -68,6 +68,7 @@ class SentenceModules:
         names: the modules after the encoder, for messages.
         prompts: text by name that is put before a text.
         default_prompt: name of the prompt of a text for which none is chosen.
+        dtype: in which sentence-transformers computes, if the folder says so.
         truncate_dim: number of leading dimensions to keep; None: all.
         similarity: how vectors are compared: cosine, dot, euclidean or manhattan.
     """
@@ -81,6 +82,7 @@ class SentenceModules:
     names: list[str] = field(default_factory=list)
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    dtype: str | None = None
     truncate_dim: int | None = None
     similarity: str = "cosine"
 
@@ -108,7 +110,7 @@ class SentenceModules:
         if name not in self.prompts:
             known = ", ".join(self.prompts) or "none"
             raise UserError(f"--prompt-name: expected a prompt of the checkpoint ({known}), found {name!r}")
-        return self.prompts[name] or ""
+        return self.prompts[name]
 
     def query_prompt(self) -> str:
         """The prompt for queries, as in `SentenceTransformer.encode_query`."""
@@ -171,7 +173,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules:
         raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {_ELSEWHERE}")
     found = SentenceModules(folder / first["path"])
     _read_encoder_settings(found)
-    _read_prompts(found, folder / _PROMPTS)
+    _read_prompts(found, folder / SENTENCE_SETTINGS)
     poolings = 0
     for entry in others:
         kind, path = _kind(entry), folder / entry["path"]
@@ -210,6 +212,7 @@ def _read_encoder_settings(found: SentenceModules) -> None:
     found.max_length, found.lower_case = length, bool(settings.pop("do_lower_case", False))
     for name, value in settings.items():
         if name in _ARGUMENTS and isinstance(value, dict):
+            found.dtype = value.get("dtype", value.get("torch_dtype", found.dtype))
             value = {key: one for key, one in value.items() if key not in _SAME_VECTORS}
         if name not in _SAME_VECTORS and value and value != _PLAIN.get(name):
             raise UserError(f"{file}: {name} {short(value, 60)} is not supported here; {_REMEDY}")
@@ -220,11 +223,18 @@ def _read_prompts(found: SentenceModules, file: Path) -> None:
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise UserError(f"{file}: prompts must be an object with texts, found {prompts!r}")
-    found.prompts = {name: text for name, text in prompts.items() if text is not None}
+    found.prompts = {name: text or "" for name, text in prompts.items()}
+    for name in ("query", "document"):  # every encoder has them
+        found.prompts.setdefault(name, "")
     found.default_prompt, found.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
     found.similarity = str(settings.get("similarity_fn_name") or "cosine")
     if not isinstance(found.default_prompt, str | None):
         raise UserError(f"{file}: default_prompt_name is {found.default_prompt!r}, expected the name of a prompt")
+    if found.default_prompt is not None and found.default_prompt not in found.prompts:
+        known = short_list(found.prompts)
+        raise UserError(
+            f"{file}: default_prompt_name is {found.default_prompt!r}, expected one of {known}; correct it"
+        )
     if found.truncate_dim is not None and (type(found.truncate_dim) is not int or found.truncate_dim < 1):
         raise UserError(f"{file}: truncate_dim is {found.truncate_dim!r}, expected a whole number of at least 1")
 
@@ -237,7 +247,7 @@ def _read_pooling(found: SentenceModules, file: Path) -> None:
     modes = [modes] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or not modes or not set(map(str, modes)) <= {*POOLING_MODES}:
         raise UserError(f"{file}: pooling_mode is {modes!r}, expected some of {', '.join(POOLING_MODES)}; {_REMEDY}")
-    found.poolings, found.pools_prompt = tuple(modes), settings.get("include_prompt", True) is not False
+    found.poolings, found.pools_prompt = tuple(modes), bool(settings.get("include_prompt", True))
 
 
 class _Dense(nn.Module):
@@ -264,20 +274,21 @@ def _read_dense(folder: Path) -> nn.Module:
         raise UserError(f"{folder / 'config.json'}: in_features and out_features are {sizes}, expected whole numbers")
     state = _weights(folder, "linear.weight")
     _check_size(folder, "in_features and out_features", sizes, state["linear.weight"].shape[::-1])
-    activation = _activation(settings.get("activation_function", "torch.nn.modules.activation.Tanh"), folder)
-    bias, residual = settings.get("bias", True) is not False, bool(settings.get("use_residual"))
+    activation = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
+    activation = torch_activation(activation, folder / "config.json", _REMEDY)
+    bias, residual = bool(settings.get("bias", True)), bool(settings.get("use_residual"))
     return _with_weights(_Dense(sizes, bias, activation, residual), folder, state)
 
 
-def _activation(name: Any, folder: Path) -> nn.Module:
-    """A class of torch.nn; a name of another module would import code."""
+def torch_activation(name: Any, file: str | Path, remedy: str) -> nn.Module:
+    """An activation of torch.nn by its name in `file`; a name of another module would import code."""
     module, _, cls = str(name).rpartition(".")
     if module in ("torch.nn", "torch.nn.modules.activation", "torch.nn.modules.linear"):
         found = getattr(importlib.import_module(module), cls, None)
         if isinstance(found, type) and issubclass(found, nn.Module):
             with contextlib.suppress(TypeError):  # it needs arguments, so it is no activation
                 return found()
-    raise UserError(f"{folder / 'config.json'}: the activation_function {name!r} is not one of torch.nn; {_REMEDY}")
+    raise UserError(f"{file}: the activation {short(name)} is not one of torch.nn; {remedy}")
 
 
 def _read_layer_norm(folder: Path) -> nn.Module:

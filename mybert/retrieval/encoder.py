@@ -33,7 +33,7 @@ class Encoder:
     @property
     def room(self) -> int:
         """Tokens of a passage that are not truncated."""
-        prompt = len(self.embedder.encode([self._document], "")[0]) if self._document else 0
+        prompt = len(self.embedder.encode([""], self._document)[0]) if self._document else 0
         return self.embedder.max_length - 2 - prompt
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:

@@ -134,6 +134,44 @@ def test_a_setting_that_changes_vectors_in_another_way_is_refused_by_name(encode
         Embedder(str(folder), device="cpu").texts(TEXTS)
 
 
+@pytest.mark.parametrize(
+    "prompt", ["query [SEP] ", "[MASK]query[SEP]", "[CLS] [UNK] a [PAD] query: ", "[sep] Query: ", "   "]
+)
+@pytest.mark.parametrize("is_pooled", [True, False])
+def test_the_special_tokens_in_a_prompt_are_tokens(encoder, prompt, is_pooled):
+    folder = encoder(Pooling(32, include_prompt=is_pooled), prompts={"query": prompt}, default_prompt_name="query")
+    assert difference(folder) < 1e-5
+    change_json(folder / "sentence_bert_config.json", do_lower_case=True)
+    assert difference(folder) < 1e-5
+
+
+@pytest.mark.parametrize("value", [0, None, False])
+def test_truth_values_of_modules_are_those_of_python(encoder, value):
+    folder = encoder(Pooling(32), Dense(32, 8, bias=False), prompts={"q": "query: "}, default_prompt_name="q")
+    change_json(folder / "1_Pooling/config.json", include_prompt=value)
+    change_json(folder / "2_Dense/config.json", bias=value)
+    assert difference(folder) < 1e-5
+
+
+def test_a_default_prompt_may_be_empty_or_one_that_every_encoder_has_and_another_one_is_named(encoder):
+    settings = (folder := encoder(Pooling(32))) / "config_sentence_transformers.json"
+    change_json(settings, prompts={"q": None}, default_prompt_name="q")
+    assert difference(folder) < 1e-5
+    change_json(settings, prompts={}, default_prompt_name="query")
+    assert difference(folder) < 1e-5
+    change_json(settings, default_prompt_name="passage")
+    with pytest.raises(UserError, match=r"json: default_prompt_name is 'passage', expected one of query, document"):
+        difference(folder)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", None])
+def test_a_folder_that_asks_for_another_type_is_told_so(encoder, dtype, caplog):
+    folder = encoder(Pooling(32))
+    change_json(folder / "sentence_bert_config.json", model_args={"torch_dtype": dtype})
+    Embedder(str(folder), device="cpu")
+    assert ("asks for bfloat16" in caplog.text) == (dtype == "bfloat16")
+
+
 def test_a_module_of_another_package_is_not_read_as_one_of_sentence_transformers(encoder):
     folder = encoder(Pooling(32))
     entries = json.loads((folder / "modules.json").read_text())

@@ -58,8 +58,19 @@ def test_windows_line_ends_are_line_ends_and_a_byte_order_mark_is_skipped(tmp_pa
 
 
 def test_only_line_feeds_end_a_piece(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "\u2028", "\x85"]), encoding="utf-8", newline="\n")
-    assert MyBertTokenizer(tmp_path / "vocab.txt").get_vocab()["\x85"] == 6
+    lines = [*SPECIAL_TOKENS, "a\u2028b", "a\x85b"]
+    (tmp_path / "vocab.txt").write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    assert MyBertTokenizer(tmp_path / "vocab.txt").get_vocab()["a\x85b"] == 6
+
+
+@pytest.mark.parametrize("end", [" ", "\t", "\u3000", "\xa0 "])
+def test_white_space_at_the_end_of_a_line_is_none_of_its_piece(tmp_path, pieces, end):
+    content = "".join(f"{piece}{end if len(piece) > 1 else ''}\n" for piece in pieces)
+    (tmp_path / "vocab.txt").write_text(content, encoding="utf-8", newline="\n")
+    text = " ".join(piece for piece in pieces if piece.isalpha())
+    reference = BertTokenizer.from_pretrained(tmp_path)(text)["input_ids"]
+    assert MyBertTokenizer.from_pretrained(tmp_path)(text)["input_ids"] == reference
+    assert MyBertTokenizer(tmp_path / "vocab.txt").get_vocab() == {piece: i for i, piece in enumerate(pieces)}
 
 
 @pytest.mark.parametrize(
