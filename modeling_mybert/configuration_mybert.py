@@ -172,8 +172,8 @@ class MyBertConfig(PreTrainedConfig):
             ValueError: the model uses relative positions.
         """
         values = dict(config_dict)
-        positions = values.pop("position_embedding_type", "absolute")
-        if positions != "absolute":
+        positions = values.pop("position_embedding_type", None)
+        if positions not in (None, "absolute"):
             raise ValueError(f"position_embedding_type must be 'absolute', the checkpoint has {positions!r}")
         if "custom_pipelines" in values:
             values["custom_pipelines"] = _without_ours(values["custom_pipelines"], cls.pipelines_are_registered)

@@ -28,6 +28,10 @@ from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)
 
+_OF_EARLIER = (  # what the configuration says about the labels, rows and activation of an earlier fine-tuning
+    *("label_threshold", "tag_scheme", "word_rules"),
+    *("sentence_transformers", "sbert_ce_default_activation_function"),
+)
 _SHOWN = 5
 _FEW_ROWS = 10  # fewer are not split, and get a warning
 
@@ -57,7 +61,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
     """
     config, tokenizer = load_config(settings.model)
     config.problem_type = None
-    for name in ("label_threshold", "tag_scheme", "word_rules"):  # of the labels and rows of an earlier fine-tuning
+    for name in _OF_EARLIER:
         vars(config).pop(name, None)
     if settings.attn_implementation is not None:
         config._attn_implementation = settings.attn_implementation

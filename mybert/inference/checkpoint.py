@@ -2,6 +2,7 @@
 
 import contextlib
 import pickle
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from mybert.artifacts.checkpoint_folder import (
     check_shapes,
     weight_files,
 )
-from mybert.common.errors import UserError, cause, did_you_mean
+from mybert.common.errors import UserError, cause, did_you_mean, short
 from mybert.common.json_io import read_json_object
 from mybert.inference.cpu import optimize_for_inference
 from mybert.inference.devices import choose_device, quiet_loading, torch_dtype
@@ -38,6 +39,7 @@ from tokenization import MyBertTokenizer
 _NEEDED = (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json")
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 _PRETRAINING = (MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePrediction)
+_SHORTEST = 3  # tokens of a text: [CLS], one of its own, [SEP]
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
@@ -116,6 +118,8 @@ def load_model(
     if isinstance(model, MyBertModel) and missing and all(key.startswith("pooler.") for key in missing):
         model.pooler, missing = None, []
     refuse_missing(name, [key for key in missing if not is_new(key)], remedy)
+    _refuse_unknown(name, left_out, model)
+    model.config.return_dict = True  # a configuration may ask for tuples
     model.eval()
     if device is not None:
         dtype = dtype or "float32"
@@ -149,7 +153,13 @@ def head_of(config: dict[str, Any]) -> str:
 
 def trained_tokens(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """Tokens of the longest sequence that a checkpoint was trained on; later position embeddings are untrained."""
-    return min(config.max_position_embeddings, tokenizer.model_max_length)
+    length = tokenizer.model_max_length
+    if isinstance(length, str) or length < _SHORTEST:
+        raise UserError(
+            f"checkpoint {tokenizer.name_or_path}: model_max_length in tokenizer_config.json is {short(length)}, "
+            f"expected a number of at least {_SHORTEST}; correct it"
+        )
+    return int(min(config.max_position_embeddings, length))
 
 
 def check_max_length(given: int | None, config: PreTrainedConfig, name: str) -> None:
@@ -221,6 +231,23 @@ def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, confi
         raise UserError(
             f"checkpoint {name}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size} embeddings; "
             "they belong to different checkpoints"
+        )
+
+
+def _refuse_unknown(name: str, left_out: Iterable[str], model: PreTrainedModel) -> None:
+    """Raises a UserError if weights of checkpoint `name` are part of what the model computes, which BERT lacks."""
+    parts = {"embeddings", "encoder", *(part for part, _ in model.named_children())} - {"cls"}  # some have half of it
+    unknown = []
+    for key in left_out:
+        part, _, rest = key.removeprefix(f"{model.base_model_prefix}.").partition(".")
+        layer = re.match(r"layer\.(\d+)\.", rest)
+        is_later = layer is not None and int(layer[1]) >= model.config.num_hidden_layers  # the first ones are read
+        if part in parts and not is_later and rest != "position_ids":
+            unknown.append(key)
+    if unknown:
+        raise UserError(
+            f"checkpoint {name} has {len(unknown)} weights that BERT does not have, such as {unknown[0]}: it computes "
+            "something else; merge an adapter into its BERT, or use the code that the model came with"
         )
 
 

@@ -6,12 +6,15 @@
 import dataclasses
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
+from torch import nn
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
-from mybert.common.errors import UserError, short
+from mybert.common.errors import UserError, short, short_list
+from mybert.common.json_io import read_json_object
 from mybert.inference.checkpoint import (
     check_max_length,
     explain_unreadable,
@@ -20,9 +23,12 @@ from mybert.inference.checkpoint import (
     trained_tokens,
 )
 from mybert.inference.onnx_model import OnnxModel, onnx_file
-from mybert.tasks import task_class, task_of_architecture
+from mybert.inference.sentence_modules import SENTENCE_SETTINGS, modules_folder, torch_activation
+from mybert.rows.labels import REGRESSION
+from mybert.tasks import ALIASES, TASKS, task_class, task_of_architecture
 from mybert.tasks.base import Task
 from mybert.tasks.settings import EvaluateSettings, PredictorSettings, TaskSettings
+from mybert.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)
@@ -56,7 +62,7 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
         needed = {*task.inputs} - task.optional
         inputs = tuple(name for name in task.inputs if name in needed or name in stored["inputs"])
         task = dataclasses.replace(task, trained_inputs=inputs)
-    task = task.loaded(settings.model)
+    task = _with_activation(task.loaded(settings.model), config.problem_type, settings.model)
     if (path := onnx_file(settings.model)) is not None:
         if settings.dtype != "float32" or settings.device not in ("auto", "cpu"):
             raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
@@ -72,11 +78,36 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
     return Finetuned(model, tokenizer, task)
 
 
+def _with_activation(task: Task, problem: str | None, name: str) -> Task:
+    """A task with one number that is computed as by sentence-transformers' `CrossEncoder`.
+
+    Its folder names the activation of the logit. Without a name it is a sigmoid, as in transformers' pipeline, except
+    for a regression.
+
+    Args:
+        problem: `problem_type` in the configuration of checkpoint `name`.
+    """
+    if not isinstance(task, TextClassification) or task.config.problem_type != REGRESSION:
+        return task
+    file, found = (modules_folder(name) or Path(name)) / SENTENCE_SETTINGS, {}
+    if file.is_file():
+        found = read_json_object(file, "copy it again")
+    inner = getattr(task.config, "sentence_transformers", None)  # of versions 4 and 5
+    found = found.get("activation_fn") or (inner.get("activation_fn") if isinstance(inner, dict) else None)
+    found = found or getattr(task.config, "sbert_ce_default_activation_function", None)  # of version 3
+    if found is None:
+        return task if problem else dataclasses.replace(task, activation=nn.Sigmoid())
+    remedy = "score with sentence-transformers"
+    return dataclasses.replace(task, activation=torch_activation(found, f"checkpoint {name}", remedy))
+
+
 def load_config(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
     with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)
         tokenizer = MyBertTokenizer.from_pretrained(name)
     refuse_other_vocabulary(name, tokenizer, config)
+    if config.type_vocab_size == 1:  # both texts of a pair are of the only type
+        tokenizer.model_input_names = [each for each in tokenizer.model_input_names if each != "token_type_ids"]
     return config, tokenizer
 
 
@@ -104,6 +135,12 @@ def _name_labels_once(config: MyBertConfig, name: str) -> None:
     """Repairs configurations of others: `label2id` may be null, names may be numbers or truth values, in any order."""
     config.id2label = {number: str(label) for number, label in sorted(config.id2label.items())}
     labels = list(config.id2label.values())
+    if list(config.id2label) != list(range(len(labels))):
+        found = short_list(map(str, config.id2label))
+        raise UserError(
+            f"checkpoint {name}: `id2label` in its config.json numbers the labels {found}, expected 0 to "
+            f"{len(labels) - 1}; correct it"
+        )
     config.label2id = {label: number for number, label in config.id2label.items()}
     if len(config.label2id) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
@@ -114,8 +151,11 @@ def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
     """Task and options of a fine-tuned checkpoint."""
     found = getattr(config, "finetuned", None)
     found = dict(found) if isinstance(found, dict) else {}
-    if not isinstance(found.get("task", ""), str):
-        raise UserError(f"checkpoint {name}: `finetuned` in its config.json has task = {short(found['task'])}")
+    if "task" in found and found["task"] not in [*TASKS, *ALIASES]:
+        raise UserError(
+            f"checkpoint {name}: `finetuned` in its config.json has task = {short(found['task'])}, expected one of "
+            f"{', '.join(TASKS)}; correct or remove it"
+        )
     return found
 
 

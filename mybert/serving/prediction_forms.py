@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from scipy.special import expit, logit
+from torch.nn import Sigmoid
 
 from mybert.common.errors import short, short_list
 from mybert.inference.logits import as_rows, inputs_of, token_count
 from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedCheckpoint
 from mybert.serving.forms import Body, Refused, Work, check_count, check_parameters, field, json_bytes, json_list
+from mybert.tasks.text_classification import TextClassification
 
 
 def predict(served: ServedCheckpoint, body: Body) -> Work:
@@ -58,7 +60,7 @@ def rerank(served: ServedCheckpoint, body: Body) -> Work:
         raise Refused(422, f"top_n: expected at least 1, found {most}")
 
     def shown(found: list[dict]) -> bytes:
-        scores = [_relevance(one, labels.id2label, raw) for one in found]
+        scores = [_relevance(one, served.predictor.task, raw) for one in found]
         order = sorted(range(len(texts)), key=lambda number: -scores[number])
         if as_cohere:
             results = [
@@ -79,10 +81,11 @@ def _document(given: Any) -> str:
     return text
 
 
-def _relevance(found: dict, names: dict[int, str], raw: bool) -> float:
-    if "scores" not in found:
+def _relevance(found: dict, task: TextClassification, raw: bool) -> float:
+    is_logit = "scores" not in found and not isinstance(task.activation, Sigmoid)
+    if is_logit:
         return found["score"] if raw else float(expit(found["score"]))
-    relevant = found["scores"][names[1]]
+    relevant = found["scores"][task.config.id2label[1]] if "scores" in found else found["score"]
     return float(logit(min(max(relevant, 1e-9), 1 - 1e-9))) if raw else relevant
 
 

@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
+import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
@@ -62,9 +63,11 @@ class TextClassification(Task):
 
     Attributes:
         edges: of regression, bounds of five equal parts of the range of the training labels.
+        activation: of regression, applied to the logit; None: nothing is.
     """
 
     edges: tuple[float, ...] = ()
+    activation: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     name = "text-classification"
     head = MyBertForSequenceClassification
@@ -163,9 +166,20 @@ class TextClassification(Task):
         asked, stored = PROBLEMS.get(self.options.problem), self.config.problem_type
         if stored is None:
             stored = asked or (REGRESSION if self.config.num_labels == 1 else SINGLE)
+        if stored not in KINDS:
+            raise UserError(
+                f"checkpoint {source}: problem_type in its config.json is {short(stored)}, expected one of "
+                f"{', '.join(KINDS)}, or null; correct it"
+            )
         if asked not in (None, stored):
             raise UserError(f"--problem {self.options.problem}: {source} was trained for {stored}")
-        return self.with_config(problem_type=stored).with_known_thresholds()
+        task = self.with_config(problem_type=stored).with_known_thresholds()
+        if stored == REGRESSION and self.config.num_labels > 1:
+            raise UserError(
+                f"checkpoint {source} predicts {self.config.num_labels} numbers for a text (problem_type regression "
+                "in its config.json); MyBERT reads models of one number"
+            )
+        return task
 
     def fitted(self, rows: Dataset) -> Self:
         problem, labels = self._problem(rows).name, rows["label"][:]
@@ -237,6 +251,8 @@ class TextClassification(Task):
         summed = np.zeros((len(rows), self.config.num_labels))
         np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
         means = summed / np.bincount(indices, minlength=len(rows))[:, None]
+        if self.activation is not None:
+            means = self.activation(torch.from_numpy(means)).numpy()
         return self.kind.predictions(means)
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """`mybert predict`, `mybert evaluate` and `Predictor` with a classifier of the tiny checkpoint."""
 
+import contextlib
 import csv
 import io
 import json
@@ -18,16 +19,21 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
+from json_files import change_json
 from json_files import read_lines as read
+from safetensors.torch import load_file, save_file
 from scipy.special import softmax
+from sentence_transformers import CrossEncoder
+from transformers import BertForSequenceClassification
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
 from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError
 from mybert.inference.batches import batches
+from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.predictor import Predictor
-from mybert.inference.task_checkpoint import load_finetuned
+from mybert.inference.task_checkpoint import load_config, load_finetuned
 from mybert.tasks.lines import read_lines
 from mybert.tasks.settings import PredictorSettings
 from mybert.tasks.text_classification import TextClassification
@@ -603,3 +609,100 @@ def test_wrong_values_stored_in_a_checkpoint_are_named(changed, write_rows, caps
     odd = changed(lambda config: config["finetuned"].update(values))
     assert predict(odd, write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"problem_type": "classification"}, "problem_type in its config.json is 'classification'"),
+        ({"problem_type": "regression"}, "predicts 2 numbers for a text"),
+        ({"id2label": {"1": "bad", "2": "good"}}, "numbers the labels 1, 2, expected 0 to 1"),
+        ({"finetuned": {"task": "sst2"}}, "`finetuned` in its config.json has task = 'sst2'"),
+    ],
+)
+def test_a_configuration_of_another_program_that_has_no_meaning_here_is_named(
+    changed, write_rows, capsys, values, message
+):
+    odd = changed(lambda config: {name: config[name] for name in config if name != "finetuned"} | values)
+    assert predict(odd, write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("length", ["16", 0, -1])
+def test_a_length_of_a_tokenizer_that_has_no_meaning_is_named(changed, length):
+    odd = changed(dict)
+    change_json(odd / "tokenizer_config.json", model_max_length=length)
+    with pytest.raises(UserError, match=f"model_max_length in tokenizer_config.json is {length!r}"):
+        load_config_and_length(odd)
+    for whole, length_read in ((16.0, 16), (1e30, 64), (None, 64)):
+        change_json(odd / "tokenizer_config.json", model_max_length=whole)
+        assert repr(load_config_and_length(odd)) == repr(length_read)
+
+
+def load_config_and_length(folder: Path) -> int:
+    return trained_tokens(*load_config(str(folder)))
+
+
+def test_a_configuration_that_asks_for_tuples_and_all_states_predicts_the_same(changed, expected):
+    odd = changed(lambda config: config | {"return_dict": False, "output_attentions": True})
+    found = [list(one["scores"].values()) for one in Predictor(str(odd), device="cpu")(TEXTS)]
+    assert np.allclose(found, [list(one.values()) for one in expected], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        "bert.encoder.layer.0.attention.self.query.lora_A.default.weight",
+        "bert.encoder.layer.0.adapter.down.weight",
+        "bert.embeddings.task_type_embeddings.weight",
+        "classifier.out_proj.weight",
+    ],
+)
+def test_weights_that_bert_lacks_in_what_it_computes_are_refused(changed, weight):
+    odd = changed(dict)
+    state = load_file(odd / "model.safetensors")
+    harmless = ("bert.embeddings.position_ids", "cls.predictions.bias", "bert.encoder.layer.9.output.dense.bias")
+    for names, refused in ((harmless, False), ((weight,), True)):
+        save_file(state | {name: torch.ones(1) for name in names}, odd / "model.safetensors", {"format": "pt"})
+        with (
+            pytest.raises(UserError, match=f"weights that BERT does not have, such as {weight}")
+            if refused
+            else (contextlib.nullcontext())
+        ):
+            Predictor(str(odd), device="cpu")
+
+
+@pytest.mark.parametrize("place", ["config_sentence_transformers.json", "sentence_transformers", "sbert_ce"])
+@pytest.mark.parametrize("activation", ["activation.Sigmoid", "activation.Tanh", "linear.Identity", None])
+def test_the_score_of_a_cross_encoder_is_that_of_sentence_transformers(models, tmp_path, place, activation):
+    folder, name = tmp_path / "cross_encoder", activation and f"torch.nn.modules.{activation}"
+    shutil.copytree(models("regression"), folder)
+    change_json(folder / "config.json", problem_type=None)
+    if place == "config_sentence_transformers.json":
+        CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder))
+        change_json(folder / place, activation_fn=name)
+    elif name and place == "sentence_transformers":
+        change_json(folder / "config.json", sentence_transformers={"activation_fn": name})
+    elif name:
+        change_json(folder / "config.json", sbert_ce_default_activation_function=name)
+    pairs = [("who is bert", "bert sings in rome"), ("the sea", "a very dull film")]
+    scores = [one["score"] for one in Predictor(str(folder), device="cpu")(pairs)]
+    assert np.allclose(scores, CrossEncoder(str(folder), device="cpu").predict(pairs), atol=1e-6)
+    change_json(folder / "config.json", sentence_transformers={"activation_fn": "custom.Activation"})
+    if place == "sentence_transformers":
+        with pytest.raises(UserError, match=r"the activation 'custom\.Activation' is not one of torch\.nn"):
+            Predictor(str(folder), device="cpu")
+
+
+def test_pairs_of_a_model_with_one_segment_type_are_of_that_type(models, tmp_path):
+    shutil.copytree(models("pairs"), tmp_path / "one")
+    state = load_file(tmp_path / "one/model.safetensors")
+    table = "bert.embeddings.token_type_embeddings.weight"
+    save_file(state | {table: state[table][:1].clone()}, tmp_path / "one/model.safetensors", {"format": "pt"})
+    change_json(tmp_path / "one/config.json", type_vocab_size=1)
+    model = BertForSequenceClassification.from_pretrained(tmp_path / "one").eval()
+    inputs = MyBertTokenizer.from_pretrained(tmp_path / "one")("who is bert", "bert sings", return_tensors="pt")
+    with torch.no_grad():
+        reference = model(**inputs | {"token_type_ids": torch.zeros_like(inputs["input_ids"])}).logits.softmax(-1)
+    found = Predictor(str(tmp_path / "one"), device="cpu")([("who is bert", "bert sings")])
+    assert np.allclose(list(found[0]["scores"].values()), reference[0], atol=1e-6)

@@ -1,11 +1,13 @@
 """Answers equal what the checkpoint predicts offline, in the forms of real clients."""
 
 import base64
+import shutil
 
 import numpy as np
 import openai
 import pytest
 from huggingface_hub import InferenceClient
+from json_files import change_json
 from prometheus_client.parser import text_string_to_metric_families
 from scipy.special import expit
 
@@ -180,6 +182,16 @@ def test_predict_and_rerank_follow_text_embeddings_inference(serve, models):
     assert [one["index"] for one in ranked] == sorted(logits, key=logits.get, reverse=True)
     assert near([one["score"] for one in ranked], [float(expit(logits[one["index"]])) for one in ranked])
     assert [one["text"] for one in ranked] == [TEXTS[one["index"]] for one in ranked]
+
+
+def test_a_score_that_has_passed_through_a_sigmoid_passes_through_no_other_one(serve, models):
+    if not (folder := models.folder / "scorer").exists():
+        shutil.copytree(models("regression"), folder)
+        change_json(folder / "config.json", problem_type=None)
+    for body in ({"query": "sea", "texts": TEXTS}, {"query": "sea", "texts": TEXTS, "raw_scores": True}):
+        found = [serve(name).post("/rerank", body).json() for name in ("scorer", "regression")]
+        assert [one["index"] for one in found[0]] == [one["index"] for one in found[1]]
+        assert near(*([one["score"] for one in each] for each in found))
 
 
 def test_a_head_with_two_classes_ranks_by_the_second_one(serve, models):
