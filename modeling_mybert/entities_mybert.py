@@ -11,9 +11,14 @@ from typing import NamedTuple
 UNTYPED = "entity"  # the type of entities in tags without one, such as B, I, O
 _ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
 _SCHEMES = {"IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BMEWO": "BMEW"}
-_LETTER, _BETWEEN, _TYPE = "([BIMELSUW])", r"([^\w\s]|_)", r"([\w$#@&%<(\[{](?:.*\S)?)"
-_PREFIX, _SUFFIX, _ALONE = (
-    re.compile(form, re.IGNORECASE) for form in (_LETTER + _BETWEEN + _TYPE, _TYPE + _BETWEEN + _LETTER, _LETTER)
+_WORDS = "begin|beginning|inside|in|end|last|single|unit|whole"
+_LETTER, _BETWEEN, _TYPE = "([BIMELSUW])", r"((?:[^\w\s]|[_\s])+?)", r"([\w$#@&%<(\[{](?:.*\S)?)"
+_PREFIX, _SUFFIX, _ALONE, _WORD_PREFIX = (
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        *(_LETTER + _BETWEEN + _TYPE, _TYPE + _BETWEEN + _LETTER, _LETTER),
+        f"({_WORDS}){_BETWEEN}{_TYPE}",
+    )
 )
 _OUTSIDE = re.compile(r"[\W_]+|out(side)?|other|none|null|nil", re.IGNORECASE)
 _SLIP = 20  # times as many words with a position; other tags are mistakes then, however many there are
@@ -53,7 +58,8 @@ def read_tags(counts: Mapping[str, int]) -> TagSet | None:
     A position is a letter (B, I or M, E or L, S or U or W) before or after the type, or alone; tags without positions
     are types (IO). All tags together decide: the form that explains most words is chosen, if tags with a position are
     at least half of the tags other than the outside tag, and of their words, or nearly all of their words. Of forms
-    that explain the same words, the more common scheme is chosen, then the position before the type.
+    that explain the same words, the more common scheme is chosen, then the position before the type. Positions may be
+    words (BEGIN-PER), or stand without a character between (BPER), if that explains all tags.
 
     Args:
         counts: how often each tag occurs; 1 if that is not known.
@@ -66,6 +72,9 @@ def read_tags(counts: Mapping[str, int]) -> TagSet | None:
             forms["before", found[2], found[1].isupper()][tag] = found[1].upper(), found[3]
         if found := _SUFFIX.fullmatch(tag):
             forms["then", found[2], found[3].isupper()][tag] = found[3].upper(), found[1]
+    for name, parsed in _unusual_forms(counts).items():
+        if _is_complete(parsed, counts):
+            forms[name, "", True] = parsed
     placed = {tag for parsed in forms.values() for tag in parsed}
     tag_sets = [_tag_set(parsed, counts, placed, form[0]) for form, parsed in sorted(forms.items())]
     order = list(_SCHEMES)
@@ -75,6 +84,31 @@ def read_tags(counts: Mapping[str, int]) -> TagSet | None:
         return sum(counts[tag] for tag in tags.marks), -common
 
     return max((tags for tags in tag_sets if tags), key=rank, default=None) or _types_alone(counts)
+
+
+def _unusual_forms(counts: Mapping[str, int]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Tags with the position as a word (BEGIN-PER), or without a character before the type (BPER) or after it."""
+    forms: dict[str, dict[str, tuple[str, str]]] = {"before": {}, "joined before": {}, "joined then": {}}
+    for tag in counts:
+        if found := _WORD_PREFIX.fullmatch(tag):
+            forms["before"][tag] = found[1][0].upper(), found[3]
+        for form, letter, kind in (("joined before", tag[:1], tag[1:]), ("joined then", tag[-1:], tag[:-1])):
+            if letter.upper() in _ROLES and kind.isalnum() and len(kind) > 1:
+                forms[form][tag] = letter.upper(), kind
+    return forms
+
+
+def _is_complete(parsed: Mapping[str, tuple[str, str]], counts: Mapping[str, int]) -> bool:
+    """Whether an unusual form explains all tags but the outside one, and the types inside entities also begin or end
+    some.
+
+    Otherwise the tags may be types: BEGIN_DATE and END_DATE, or BOOK and INN.
+    """
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for letter, kind in parsed.values():
+        kinds[_ROLES[letter]].add(kind)
+    others = [tag for tag in counts if tag not in parsed and tag not in ("O", "o") and not _OUTSIDE.fullmatch(tag)]
+    return bool(kinds["I"]) and kinds["I"] <= kinds["B"] | kinds["E"] and not others
 
 
 def _tag_set(

@@ -34,6 +34,11 @@ FORMS = {
     "B:PER": "{0}:{1}",
     "B/PER": "{0}/{1}",
     "B|PER": "{0}|{1}",
+    "B--PER": "{0}--{1}",
+    "B->PER": "{0}->{1}",
+    "B PER": "{0} {1}",
+    "BPER": "{0}{1}",
+    "PERB": "{1}{0}",
     "PER-B": "{1}-{0}",
     "PER_B": "{1}_{0}",
     "PER:B": "{1}:{0}",
@@ -173,6 +178,24 @@ def test_an_option_reads_tags_of_entities_as_plain_tags():
 def test_ambiguous_tags_are_decided_by_all_labels(tags, marks):
     found = read_tags(Counter(tags.split()))
     assert marks.items() <= found.marks.items() and not found.stray
+
+
+@pytest.mark.parametrize(
+    ("tags", "marks"),
+    [
+        ("BEGIN-PER INSIDE-PER BEGIN-LOC O", {"BEGIN-PER": ("B", "PER"), "INSIDE-PER": ("I", "PER")}),
+        ("Begin_PER In_PER End_PER Single_LOC O", {"End_PER": ("E", "PER"), "Single_LOC": ("S", "LOC")}),
+        ("beginning:per inside:per last:per unit:per O", {"last:per": ("E", "per"), "unit:per": ("S", "per")}),
+        ("BPER IPER BLOC O", {"BLOC": ("B", "LOC"), "IPER": ("I", "PER")}),
+        ("BEGIN_DATE END_DATE O", {"BEGIN_DATE": ("I", "BEGIN_DATE")}),  # types, as those below
+        ("LAST_NAME FIRST_NAME O", {"LAST_NAME": ("I", "LAST_NAME")}),
+        ("BOOK INN EVENT O", {"BOOK": ("I", "BOOK")}),
+        ("BUS IUS TRAM O", {"BUS": ("I", "BUS")}),
+    ],
+)
+def test_positions_as_words_or_without_a_character_between_are_read_if_they_explain_all_tags(tags, marks):
+    found = read_tags(Counter(tags.split()))
+    assert marks.items() <= found.marks.items() and found.outside == "O" and not found.stray
 
 
 STRAY = {
