@@ -19,7 +19,7 @@ from mybert.finetuning.summary import count_tokens, duplicate_rows, overview, pr
 from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.sentence_modules import sentence_length
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
-from mybert.rows.labels import find_joined_labels, find_label_typos
+from mybert.rows.labels import find_joined_labels, find_label_typos, find_marks
 from mybert.rows.splits import Split
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
@@ -129,7 +129,7 @@ def load_data(
     if verbose:
         print(*lines, sep="\n")
         print_overview(found, task)
-        for line in [*duplicates, *_warnings(found["train"])]:
+        for line in [*duplicates, *_warnings(found["train"], task)]:
             print(f"warning: {line}")
     train_features = task.features(splits["train"].rows, tokenizer, training=True)
     if teacher:
@@ -247,10 +247,11 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
     return places, line
 
 
-def _warnings(train: dict) -> list[str]:
+def _warnings(train: dict, task: Task) -> list[str]:
     """Warnings about the training rows, from their overview."""
     typos = find_label_typos(train["balance"])
-    lines = [*find_joined_labels(train["balance"]), *typos[:_SHOWN]]
+    marks = find_marks(train["balance"]) if task.name == "text-classification" else []  # a tag may be -
+    lines = [*find_joined_labels(train["balance"]), *marks, *typos[:_SHOWN]]
     if len(typos) > _SHOWN:
         lines.append(f"other pairs of labels that look alike: {len(typos) - _SHOWN:,}")
     labels, rows = len(train["balance"]), sum(train["balance"].values())

@@ -28,6 +28,8 @@ READINGS = {
 _FEW_WORDS = 0.1  # share of labels that may be words (N/A, -) in a column of numbers
 _TYPO_ROWS, _TYPO_RATIO, _MOST_COMPARED = 5, 20, 200  # rows of a typo at most; times as many rows of the right label
 _FEW_LABELS = 5
+_TRUTHS = {"true": 1, "false": 0}
+_MARKS = {"-", "--", "?", "n/a", "#n/a", "na", "<na>", "nan", "null", "unlabeled", "unlabelled"}
 _DIGITS = re.compile(r"[0-9]+")
 _AFFIX = re.compile(r"^[BIESLUM]-|-[BIESLUM]$")  # position prefix or suffix of an entity tag
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,([0-9]{1,2}|[0-9]{4,})")
@@ -148,17 +150,22 @@ def sort_labels(labels: Iterable[Any]) -> list[str]:
 def find_label_typos(counts: Mapping[str, int]) -> list[str]:
     """A warning for each label, with its number of rows, that is probably a misspelling of another label.
 
-    Labels are compared without case, spaces, `-` and `_`. A rare label is also compared with frequent ones from which
-    it differs in one or two letters. Differences in digits, in B- and I-, or in a prefix (in-, un-) are intended.
+    Labels are compared without case, spaces, `-` and `_`, numbers and truth values by their value. A rare label is
+    also compared with frequent ones from which it differs in one or two letters. Differences in digits, in B- and I-,
+    or in a prefix (in-, un-) are intended.
     """
-    found, alike = [], {}
+    found, alike, values = [], {}, {}
     names = sorted(counts, key=counts.get, reverse=True)
     for name in names:
         twin = alike.setdefault(re.sub(r"[ _-]+", " ", plain(name)), name)
         rare = counts[name] <= _TYPO_ROWS and len(names) <= _MOST_COMPARED
         often = [other for other in names if counts[other] >= _TYPO_RATIO * counts[name]] if rare else ()
         near = twin if twin != name else next((other for other in often if _is_misspelt(name, other)), None)
-        if near and len(name) > 1 and _DIGITS.findall(near) == _DIGITS.findall(name):
+        value = _TRUTHS.get(name.casefold(), int(name) if _WHOLE.fullmatch(name) else number(name))
+        same = name if value is None else values.setdefault(value, name)
+        if same != name:
+            near = same
+        if near and (near == same or (len(name) > 1 and _DIGITS.findall(near) == _DIGITS.findall(name))):
             words = [f"{name}={near}", *([] if plain(name) == plain(near) else [f"{near}={near}"])]
             found.append(
                 f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}) and is trained as a "
@@ -166,6 +173,18 @@ def find_label_typos(counts: Mapping[str, int]) -> list[str]:
                 + " ".join(map(_quoted, words))
             )
     return found
+
+
+def find_marks(counts: Mapping[str, int]) -> list[str]:
+    """A warning for each label that often marks a row without a label: `-`, `N/A`, or -1 beside 0, 1, 2, …"""
+    names = {int(name) for name in counts if _WHOLE.fullmatch(name)}
+    has_minus_1 = len(names) == len(counts) and names >= {-1, 0, 1, 2} and min(names) == -1
+    return [
+        f"the label {name!r} ({count:,}) often marks rows without a label, and is trained as a class; if it does, "
+        "leave these rows out"
+        for name, count in counts.items()
+        if name.strip().casefold() in _MARKS or (name == "-1" and has_minus_1)
+    ]
 
 
 def _quoted(word: str) -> str:

@@ -27,7 +27,7 @@ from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import SWEEPS, FinetuneSettings, default_epochs, default_learning_rate
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.inference.task_checkpoint import new_model
-from mybert.rows.labels import find_label_typos
+from mybert.rows.labels import find_label_typos, find_marks
 from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
 
@@ -341,10 +341,31 @@ def test_suspects_say_in_how_many_runs_they_are_wrong(two_seeds):
         ({"PERSON-B": 1000, "PERSON-I": 1}, None),
         ({"comp.sys.ibm.pc.hardware": 1000, "comp.sys.mac.hardware": 1}, None),
         ({"c": 3, "C": 1000}, None),
+        ({"1": 9, "01": 5, "2": 3}, "01"),
+        ({"2": 5, "01": 9, "1e0": 1}, "1e0"),
+        ({"True": 9, "0": 8, "1": 7}, "1"),
+        ({"100000000000000000": 9, "100000000000000001": 8}, None),
     ],
 )
 def test_labels_that_look_alike_are_told_from_those_that_are_meant(counts, slip):
     assert [line.split("'")[1] for line in find_label_typos(counts)] == ([slip] if slip else [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "marks"),
+    [
+        ("entailment neutral contradiction -", "-"),  # SNLI
+        ("-1 0 1 2", "-1"),
+        ("good bad N/A nan", "N/A nan"),
+        ("-1 0 1", ""),  # sentiments
+        ("-1 1", ""),
+        ("-2 -1 0 1 2", ""),
+        ("none other good", ""),
+    ],
+)
+def test_labels_that_may_mark_rows_without_a_label_are_named(labels, marks):
+    found = find_marks(dict.fromkeys(labels.split(), 7))
+    assert [line.split("'")[1] for line in found] == marks.split()
 
 
 @pytest.mark.parametrize(
