@@ -68,7 +68,7 @@ def _measure(text: Path, output: Path, arguments) -> dict:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     peaks = {"main": 0.0, "worker": 0.0, "mapped": 0.0}
     while process.poll() is None:
-        main, workers = _held(process.pid), [_held(child) for child in _children(process.pid)]
+        main, workers = held_memory(process.pid), [held_memory(child) for child in _children(process.pid)]
         now = {
             "main": main["RssAnon"],
             "worker": max((worker["RssAnon"] for worker in workers), default=0.0),
@@ -90,7 +90,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _held(pid: int) -> dict[str, float]:
+def held_memory(pid: int) -> dict[str, float]:
     """Resident MB of a process: anonymous memory (RssAnon) and mapped files (RssFile); zeros after it has ended."""
     held = {"RssAnon": 0.0, "RssFile": 0.0}
     try:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from mybert.retrieval.passages import PassageCutter
 from mybert.retrieval.ranking import combined
 from mybert.retrieval.records import Hit, IndexedDocument, IndexOptions, as_document
 from mybert.retrieval.reranker import Reranker
-from mybert.retrieval.segments import write_segment
+from mybert.retrieval.segments import Segment, write_segment
 from mybert.retrieval.store import Place, SegmentStore
-from mybert.retrieval.words import Analyzer, Postings, Words, best_rows, guess_language
+from mybert.retrieval.words import Analyzer, Postings, Words, best_positive, best_rows, guess_language
 from tokenization.word_counting import batches
 
 _DEPTH = 100  # passages of each ranking that are combined or reranked
@@ -54,6 +54,7 @@ class Index:
         self._encoder: Encoder | None = None
         self._analyzer = Analyzer(self.store.manifest["language"])
         self._words: tuple[tuple[int, int], Words] | None = None
+        self._sample: tuple[tuple[int, int], np.ndarray] | None = None
         self._rerankers: dict[str, Reranker] = {}
 
     @classmethod
@@ -241,17 +242,14 @@ class Index:
         if mode == "dense":
             return self._nearest(self.encoder.queries([query])[0], allowed, depth)
         scores = self._bm25().scores(query) * np.concatenate([*allowed, np.array([], dtype=bool)])
-        rows = best_rows(scores, depth)
-        rows = rows[scores[rows] > 0]
+        rows = best_positive(scores, depth)
         if mode == "words":
             return rows, scores[rows]
         vector = self.encoder.queries([query])[0]
         rows = np.union1d(rows, self._nearest(vector, allowed, depth)[0])
         if not len(rows):
             return rows, scores[rows]
-        sample = np.flatnonzero(np.concatenate(self.store.alive))
-        sample = sample[:: max(len(sample) // _SAMPLE, 1)]
-        spread = float(self._cosines(vector, sample).std())
+        spread = float((self._sampled() @ vector).std())
         weight = self.store.manifest.get("words_weight", DEFAULT)
         both = combined(self._cosines(vector, rows), scores[rows], weight, spread)
         best = best_rows(both, depth)
@@ -259,20 +257,29 @@ class Index:
 
     def _cosines(self, vector: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The cosines of passages of the whole index, in ascending order, to a query."""
-        bounds = np.searchsorted(rows, self.store.starts)
-        parts = [
-            segment.cosines(vector, rows[first:last] - start)
-            for segment, start, first, last in zip(
-                self.store.segments, self.store.starts, bounds, bounds[1:], strict=False
-            )
-        ]
+        parts = [segment.cosines(vector, some) for segment, some in self._by_segment(rows)]
         return np.concatenate([*parts, np.array([], dtype=np.float32)])
+
+    def _by_segment(self, rows: np.ndarray) -> Iterator[tuple[Segment, np.ndarray]]:
+        """Each segment with those of the passages, in ascending order, that it has, by its own numbers."""
+        bounds = np.searchsorted(rows, self.store.starts)
+        for number, segment in enumerate(self.store.segments):
+            yield segment, rows[bounds[number] : bounds[number + 1]] - self.store.starts[number]
 
     def _bm25(self) -> Words:
         """BM25 over the segments as they are now."""
         if self._words is None or self._words[0] != self.store.state:
             self._words = self.store.state, Words(self._analyzer, [one.postings for one in self.store.segments])
         return self._words[1]
+
+    def _sampled(self) -> np.ndarray:
+        """(about `_SAMPLE`, H) float32 of length 1: vectors from all over the index as it is now."""
+        if self._sample is None or self._sample[0] != self.store.state:
+            rows = np.flatnonzero(np.concatenate(self.store.alive))
+            rows = rows[:: max(len(rows) // _SAMPLE, 1)]
+            parts = self._by_segment(rows)
+            self._sample = self.store.state, np.concatenate([segment.unit_vectors(some) for segment, some in parts])
+        return self._sample[1]
 
     def _nearest(self, vector: np.ndarray, allowed: Sequence[np.ndarray], depth: int) -> tuple[np.ndarray, np.ndarray]:
         rows, scores = [np.array([], dtype=np.int64)], [np.array([], dtype=np.float32)]
@@ -307,8 +314,9 @@ class Index:
         most = min(made["passage_tokens"], self.encoder.room)
         cutter = PassageCutter(self.encoder.embedder, most, made["overlap"], self._analyzer.language)
         passages: list[dict[str, Any]] = []
-        for number, document in enumerate(documents):
-            for start, end in cutter.spans(document.title, document.text):
+        spans = cutter.of_documents([(one.title, one.text) for one in documents])
+        for number, (document, places) in enumerate(zip(documents, spans, strict=True)):
+            for start, end in places:
                 text = document.text[start:end]
                 passages.append({"document": number, "start": start, "end": end, "text": text})
         texts = [joined(documents[one["document"]].title, one["text"]) for one in passages]

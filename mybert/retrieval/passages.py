@@ -1,12 +1,12 @@
 """Cutting documents into passages: whole sentences up to a number of tokens, with an overlap."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mybert.corpus.text.sentences import sentence_spans
 from mybert.embedding.embedder import Embedder
 
-_CHARACTERS = 200_000  # that are tokenised at once
+_CHARACTERS, _TEXTS = 200_000, 1000  # that are tokenised at once
 
 
 class PassageCutter:
@@ -24,9 +24,18 @@ class PassageCutter:
 
     def spans(self, title: str, text: str) -> list[tuple[int, int]]:
         """Start and end of each passage in `text`; one for a text that fits, or has no words."""
-        room = max(self._most - (self._lengths([title])[0] if title else 0), self._most // 2)
-        if len(text) < room or self._lengths([text])[0] <= room if len(text) < _CHARACTERS else False:
-            return [(0, len(text))]
+        return next(self.of_documents([(title, text)]))
+
+    def of_documents(self, documents: Sequence[tuple[str, str]]) -> Iterator[list[tuple[int, int]]]:
+        """The `spans` of each document, a title and a text."""
+        titles = self._lengths([title for title, _ in documents])
+        lengths = self._lengths([text if len(text) < _CHARACTERS else "" for _, text in documents])
+        for (_, text), of_title, length in zip(documents, titles, lengths, strict=True):
+            room = max(self._most - of_title, self._most // 2)
+            fits = len(text) < _CHARACTERS and length <= room
+            yield [(0, len(text))] if fits else self._of_sentences(text, room)
+
+    def _of_sentences(self, text: str, room: int) -> list[tuple[int, int]]:
         pieces = list(self._pieces(text, room))
         spans, first = [], 0
         while first < len(pieces):
@@ -47,7 +56,7 @@ class PassageCutter:
     def _pieces(self, text: str, room: int) -> Iterator[tuple[int, int, int]]:
         """Start, end and tokens of each sentence; those of more than `room` tokens are cut."""
         spans = sentence_spans(text, self._language)
-        while batch := list(itertools.islice(spans, 1000)):
+        while batch := list(itertools.islice(spans, _TEXTS)):
             lengths = self._lengths([text[start:end] for start, end in batch])
             for (start, end), length in zip(batch, lengths, strict=True):
                 if length <= room:
@@ -62,5 +71,9 @@ class PassageCutter:
             if last > first:
                 yield first, last, min(room, len(offsets) - number * room)
 
-    def _lengths(self, texts: list[str]) -> list[int]:
-        return [len(one.ids) for one in self._backend.encode_batch_fast(texts, add_special_tokens=False)]
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
+        found = []
+        for start in range(0, len(texts), _TEXTS):
+            encoded = self._backend.encode_batch_fast(texts[start : start + _TEXTS], add_special_tokens=False)
+            found += [len(one.ids) for one in encoded]
+        return found

@@ -8,7 +8,7 @@ Shapes: `R` passages, `D` documents, `H` dimensions.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,12 @@ class Segment:
     Attributes:
         documents: columns `id`, `title`, `digest` and `columns` (JSON).
         document_of: (R,) int32: the document of each passage.
+        inode: of a file that is mapped, and so of no other segment while this one is open.
         postings: the words of the passages.
     """
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder, self.inode = folder, inode_of(folder)
         self.documents = pa.ipc.open_file(pa.memory_map(str(folder / "documents.arrow"))).read_all()
         self._passages = pa.ipc.open_file(pa.memory_map(str(folder / "passages.arrow"))).read_all()
         self.document_of = self._passages["document"].to_numpy()
@@ -119,10 +120,19 @@ class Segment:
             scores[block] = chosen.astype(np.float32, copy=False) @ query
         return scores / self.norms[rows]
 
+    def unit_vectors(self, rows: np.ndarray) -> np.ndarray:
+        """(rows, H) float32: the vectors of passages, scaled to length 1."""
+        return self.vectors[rows].astype(np.float32) / self.norms[rows][:, None]
+
     def _rescored(self, query: np.ndarray, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         scores = self.cosines(query, rows)
         best = best_rows(scores, count)
         return rows[best], scores[best]
+
+
+def inode_of(folder: Path) -> int:
+    """Of the documents of a segment."""
+    return (folder / "documents.arrow").stat().st_ino
 
 
 def as_values(wanted: Any) -> list[Any]:
@@ -169,8 +179,9 @@ def write_segment(
 ) -> None:
     """Writes a segment without a graph; `documents` and `passages` have the columns of its files."""
     folder.mkdir()
-    _write_table(folder / "documents.arrow", [pa.Table.from_pylist(list(documents), schema=_DOCUMENTS)])
-    _write_table(folder / "passages.arrow", [pa.Table.from_pylist(list(passages), schema=_PASSAGES)])
+    for name, rows, schema in (("documents", documents, _DOCUMENTS), ("passages", passages, _PASSAGES)):
+        table = pa.Table.from_pylist(list(rows), schema=schema)
+        _write_rows(folder / f"{name}.arrow", schema, table.to_batches())
     stored = vectors if precision == "float32" else _as_int8(vectors)
     np.save(folder / "vectors.npy", stored)
     np.save(folder / "norms.npy", np.maximum(np.linalg.norm(stored.astype(np.float32), axis=1), 1e-12))
@@ -187,28 +198,36 @@ def merge_segments(folder: Path, segments: Sequence[Segment], deleted: Sequence[
         deleted: numbers of the deleted documents of each.
     """
     folder.mkdir()
-    documents, passages, kept, before = [], [], [], 0
-    for segment, gone in zip(segments, deleted, strict=True):
-        stays = np.ones(len(segment.documents), dtype=bool)
-        stays[gone] = False
-        rows = np.flatnonzero(stays[segment.document_of])
-        numbers = before + np.cumsum(stays) - 1
-        documents.append(segment.documents.filter(pa.array(stays)))
-        table = segment._passages.take(pa.array(rows))
-        column = pa.array(numbers[segment.document_of[rows]].astype(np.int32))
-        passages.append(table.set_column(0, "document", column))
-        kept.append(rows)
-        before += int(stays.sum())
-    _write_table(folder / "documents.arrow", documents)
-    _write_table(folder / "passages.arrow", passages)
+    stays = [np.ones(len(segment.documents), dtype=bool) for segment in segments]
+    for good, gone in zip(stays, deleted, strict=True):
+        good[gone] = False
+    kept = [np.flatnonzero(good[segment.document_of]) for segment, good in zip(segments, stays, strict=True)]
+    _write_rows(folder / "documents.arrow", _DOCUMENTS, _kept_documents(segments, stays))
+    _write_rows(folder / "passages.arrow", _PASSAGES, _kept_passages(segments, stays))
     for name in ("vectors", "norms", "bits"):
         arrays = [getattr(segment, name) for segment in segments]
         if arrays[0] is not None:
             _join_arrays(folder / f"{name}.npy", arrays, kept)
-    Postings.merged([segment.postings for segment in segments], kept).save(folder)
+    Postings.merged([segment.postings for segment in segments], kept, folder)
     if sum(map(len, kept)) >= GRAPH_LEAST:
         _build_graph(folder)
     flush(*folder.iterdir(), folder)
+
+
+def _kept_documents(segments: Sequence[Segment], stays: Sequence[np.ndarray]) -> Iterator[pa.RecordBatch]:
+    for segment, good in zip(segments, stays, strict=True):
+        yield from segment.documents.filter(pa.array(good)).to_batches()
+
+
+def _kept_passages(segments: Sequence[Segment], stays: Sequence[np.ndarray]) -> Iterator[pa.RecordBatch]:
+    """The passages of documents that stay, with the new numbers of these."""
+    before = 0
+    for segment, good in zip(segments, stays, strict=True):
+        numbers = (before + np.cumsum(good) - 1).astype(np.int32)
+        for batch in segment._passages.to_batches(max_chunksize=_ROWS):
+            old = batch["document"].to_numpy()
+            yield batch.set_column(0, "document", pa.array(numbers[old])).filter(pa.array(good[old]))
+        before += int(good.sum())
 
 
 def _join_arrays(path: Path, arrays: Sequence[np.ndarray], kept: Sequence[np.ndarray]) -> None:
@@ -248,10 +267,16 @@ def _open_graph(path: Path) -> Any:
     return Index.restore(str(path), view=True)
 
 
-def _write_table(path: Path, tables: Sequence[pa.Table]) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
-        for table in tables:
-            writer.write_table(table, max_chunksize=_ROWS)
+def _write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Writes batches of about `_ROWS` rows: larger ones are cut, smaller ones are joined."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= _ROWS:
+                writer.write_table(pa.Table.from_batches(waiting).combine_chunks(), max_chunksize=_ROWS)
+                waiting = []
+        writer.write_table(pa.Table.from_batches(waiting, schema).combine_chunks(), max_chunksize=_ROWS)
 
 
 def flush(*paths: Path) -> None:

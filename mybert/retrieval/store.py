@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
 from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError, cause, did_you_mean
-from mybert.retrieval.segments import Segment, flush, merge_segments
+from mybert.retrieval.segments import Segment, flush, inode_of, merge_segments
 
 FORMAT = 1
 """Of the files of an index; a later version of MyBERT that changes them raises it."""
@@ -37,7 +37,7 @@ class SegmentStore:
     """
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder, self.segments = folder, list[Segment]()
         self._read()
 
     @classmethod
@@ -70,7 +70,8 @@ class SegmentStore:
                     f"{self.folder} was made by mybert {made}, a later version; install it, or index again"
                 )
             try:
-                segments = [Segment(self.folder / entry["name"]) for entry in manifest["segments"]]
+                opened = {(one.folder.name, one.inode): one for one in self.segments}
+                segments = [self._open(entry["name"], opened) for entry in manifest["segments"]]
                 deleted = [
                     np.load(self.folder / entry["deleted"]) if entry["deleted"] else np.array([], dtype=np.int64)
                     for entry in manifest["segments"]
@@ -86,6 +87,11 @@ class SegmentStore:
             stays = np.ones(len(segment.documents), dtype=bool)
             stays[gone] = False
             self.alive.append(stays[segment.document_of])
+
+    def _open(self, name: str, opened: Mapping[tuple[str, int], Segment]) -> Segment:
+        """A segment; one that is open already, if it is still the same one."""
+        inode = inode_of(self.folder / name)
+        return opened[name, inode] if (name, inode) in opened else Segment(self.folder / name)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

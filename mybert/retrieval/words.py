@@ -9,7 +9,7 @@ Shapes: `R` texts, `W` different words, `P` postings (pairs of a word and a text
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +54,8 @@ _LEAST_DIFFERENT = 4  # stop words; "dog" is one in Danish
 _LEAST_SHARE = 0.05  # of stop words, below which texts are in none of the languages
 _REMEMBERED = 1_000_000  # words
 _ASCII_WORD = re.compile(r"\w+")  # several times as fast
+_BLOCK = 1 << 20  # postings that are merged at once
+_LARGE = (("rows", np.int32), ("counts", np.uint16))
 _NO_HASHES = np.array([], dtype=np.uint64)
 
 
@@ -148,23 +150,34 @@ class Postings(NamedTuple):
         return cls._packed(hashes, words, rows, counts, np.array(lengths))
 
     @classmethod
-    def merged(cls, parts: Sequence["Postings"], kept: Sequence[np.ndarray]) -> "Postings":
-        """The postings of several parts, one after the other; `kept` has the rows of each part that stay."""
-        words, rows, counts, lengths, before = [], [], [], [], 0
+    def merged(cls, parts: Sequence["Postings"], kept: Sequence[np.ndarray], folder: Path | None = None) -> "Postings":
+        """The postings of several parts, one after the other.
+
+        Args:
+            kept: the rows of each part that stay.
+            folder: saves them there, and needs memory for one block of postings only.
+        """
         hashes = np.unique(np.concatenate([part.hashes for part in parts]))
-        for part, stay in zip(parts, kept, strict=True):
-            place = np.full(len(part.lengths), -1)
-            place[stay] = np.arange(before, before + len(stay))
-            moved = place[part.rows]
-            of_word = np.repeat(np.searchsorted(hashes, part.hashes), np.diff(part.starts))
-            words.append(of_word[moved >= 0])
-            rows.append(moved[moved >= 0])
-            counts.append(part.counts[moved >= 0])
-            lengths.append(part.lengths[stay])
-            before += len(stay)
-        order = np.argsort(np.concatenate(words), kind="stable")
-        arrays = [np.concatenate(one)[order] for one in (words, rows, counts)]
-        return cls._packed(hashes, *arrays, np.concatenate(lengths))
+        totals = np.zeros(len(hashes), dtype=np.int64)
+        for words, *_ in _blocks_of_postings(parts, kept, hashes):
+            totals += np.bincount(words, minlength=len(hashes))
+        free = np.cumsum(totals) - totals  # the place of the next posting of each word
+        used = totals > 0
+        lengths = np.concatenate([part.lengths[stay] for part, stay in zip(parts, kept, strict=True)])
+        found = cls(
+            hashes[used],
+            np.concatenate([[0], np.cumsum(totals[used])]).astype(np.int64),
+            *(_new_array(folder, name, kind, int(totals.sum())) for name, kind in _LARGE),
+            lengths.astype(np.int32),
+        )
+        for words, rows, counts in _blocks_of_postings(parts, kept, hashes):
+            numbers, begins, sizes = np.unique(words, return_index=True, return_counts=True)
+            places = np.arange(len(words)) + np.repeat(free[numbers] - begins, sizes)
+            found.rows[places], found.counts[places] = rows, counts
+            free[numbers] += sizes
+        for name in ("hashes", "starts", "lengths") if folder else ():
+            np.save(_path(folder, name), getattr(found, name))
+        return found
 
     @classmethod
     def _packed(cls, hashes, words, rows, counts, lengths) -> "Postings":
@@ -174,12 +187,12 @@ class Postings(NamedTuple):
 
     def save(self, folder: Path) -> None:
         for name, array in self._asdict().items():
-            np.save(folder / f"words_{name}.npy", array)
+            np.save(_path(folder, name), array)
 
     @classmethod
     def load(cls, folder: Path) -> "Postings":
         """The arrays in the files of `save`, memory mapped."""
-        return cls(*(np.load(folder / f"words_{name}.npy", mmap_mode="r") for name in cls._fields))
+        return cls(*(np.load(_path(folder, name), mmap_mode="r") for name in cls._fields))
 
     def places(self, word: int) -> slice:
         """The postings of the word with this hash."""
@@ -187,6 +200,31 @@ class Postings(NamedTuple):
         if place == len(self.hashes) or int(self.hashes[place]) != word:
             return slice(0, 0)
         return slice(int(self.starts[place]), int(self.starts[place + 1]))
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"words_{name}.npy"
+
+
+def _new_array(folder: Path | None, name: str, kind: type, size: int) -> np.ndarray:
+    return np.lib.format.open_memmap(_path(folder, name), "w+", kind, (size,)) if folder else np.empty(size, kind)
+
+
+def _blocks_of_postings(
+    parts: Sequence[Postings], kept: Sequence[np.ndarray], hashes: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields word, merged row and count of the postings that stay, a block at a time; words are places in `hashes`."""
+    before = 0
+    for part, stay in zip(parts, kept, strict=True):
+        merged_row = np.full(len(part.lengths), -1, dtype=np.int32)
+        merged_row[stay] = np.arange(before, before + len(stay))
+        merged_word = np.searchsorted(hashes, part.hashes)
+        for start in range(0, len(part.rows), _BLOCK):
+            block = slice(start, min(start + _BLOCK, len(part.rows)))
+            rows = merged_row[part.rows[block]]
+            words = merged_word[np.searchsorted(part.starts, np.arange(block.start, block.stop), side="right") - 1]
+            yield words[rows >= 0], rows[rows >= 0], part.counts[block][rows >= 0]
+        before += len(stay)
 
 
 @dataclass
@@ -227,8 +265,7 @@ class Words:
     def best(self, query: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The texts with the highest scores above 0, best first, and these scores; of equal scores the first."""
         scores = self.scores(query)
-        rows = best_rows(scores, count)
-        rows = rows[scores[rows] > 0]
+        rows = best_positive(scores, count)
         return rows, scores[rows]
 
 
@@ -240,3 +277,9 @@ def best_rows(scores: np.ndarray, count: int) -> np.ndarray:
     else:
         rows = np.arange(len(scores))
     return rows[np.argsort(-scores[rows], kind="stable")[:count]]
+
+
+def best_positive(scores: np.ndarray, count: int) -> np.ndarray:
+    """`best_rows` of the scores above 0, which are few of many."""
+    rows = np.flatnonzero(scores)
+    return rows[best_rows(scores[rows], count)]

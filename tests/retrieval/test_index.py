@@ -117,6 +117,43 @@ def test_many_small_additions_leave_few_segments(tmp_path, encoder):
         assert ids(index.search(query, 10, "words")) == brute_force(encoder, DOCUMENTS, query, "words", 10)
 
 
+def test_merged_passages_are_in_few_batches(tmp_path, encoder):
+    """A batch of one row takes more space on the disk than its text, and time to find."""
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:1])
+    for one in DOCUMENTS[1:8]:
+        index.add([one])
+    first = index.store.segments[0]
+    assert len(first) > 4 and first._passages["text"].num_chunks == first.documents["id"].num_chunks == 1
+
+
+def test_an_index_that_is_built_again_under_the_same_name_is_read_again(tmp_path, encoder):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:24])
+    names = [segment.folder.name for segment in index.store.segments]
+    assert ids(index.search("fish 47", 1, "words")) == []
+    again = index_of(tmp_path / "index", encoder, DOCUMENTS[24:], overwrite=True)
+    assert [segment.folder.name for segment in again.store.segments] == names
+    assert ids(index.search("fish 47", 1, "words")) == ["d47"]
+    kept = index.store.segments[0]
+    index.add([{"id": "new", "text": "one more"}])
+    assert index.store.segments[0] is kept  # segments that stay are not opened again
+
+
+def test_a_hybrid_search_compares_few_vectors(tmp_path, encoder, monkeypatch):
+    monkeypatch.setattr(segments, "GRAPH_LEAST", 10)
+    monkeypatch.setattr("mybert.retrieval.index._SAMPLE", 6)
+    monkeypatch.setattr("mybert.retrieval.index._DEPTH", 2)
+    monkeypatch.setattr(segments, "_CANDIDATES", 2)
+    index, compared, cosines = index_of(tmp_path / "index", encoder, DOCUMENTS), [], segments.Segment.cosines
+
+    def counted(self, query, rows):
+        compared.append(len(rows))
+        return cosines(self, query, rows)
+
+    monkeypatch.setattr(segments.Segment, "cosines", counted)
+    index.search("fish hide", 1)
+    assert sum(compared) <= 2 * 5 + 2 * 5 + 5  # candidates of the graph; what it and BM25 have found
+
+
 def test_everything_deleted_finds_nothing_and_can_be_added_again(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
     index.delete(["d0", "d1", "d2"])

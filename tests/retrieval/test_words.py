@@ -7,6 +7,7 @@ import Stemmer
 from bm25s.stopwords import STOPWORDS_EN
 
 from mybert.common.errors import UserError
+from mybert.retrieval import words
 from mybert.retrieval.words import Analyzer, Postings, Words, best_rows, guess_language
 
 TEXTS = [
@@ -40,20 +41,26 @@ def test_scores_are_those_of_bm25s(query):
     assert np.allclose(Words.of(TEXTS, "en").scores(query), reference(TEXTS, query), atol=1e-5)
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_parts_and_merged_parts_have_the_scores_of_all_texts_at_once(query):
+@pytest.mark.parametrize("block", [1, 4, 1000])
+def test_parts_and_merged_parts_have_the_scores_of_all_texts_at_once(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(words, "_BLOCK", block)
     analyzer = Analyzer("en")
     parts = [Postings.of(TEXTS[start : start + 3], analyzer) for start in range(0, len(TEXTS), 3)]
-    merged = Postings.merged(parts, [np.arange(len(part.lengths)) for part in parts])
-    for found in (Words(analyzer, parts), Words(analyzer, [merged])):
-        assert np.allclose(found.scores(query), reference(TEXTS, query), atol=1e-5)
+    kept = [np.arange(len(part.lengths)) for part in parts]
+    Postings.merged(parts, kept, tmp_path)
+    for some in (parts, [Postings.merged(parts, kept)], [Postings.load(tmp_path)]):
+        for query in QUERIES:
+            assert np.allclose(Words(analyzer, some).scores(query), reference(TEXTS, query), atol=1e-5)
 
 
 def test_merging_leaves_out_deleted_texts_and_their_words():
     analyzer, kept = Analyzer("en"), [np.array([0, 3]), np.array([1])]
     parts = [Postings.of(TEXTS[:4], analyzer), Postings.of(TEXTS[4:], analyzer)]
     texts = [TEXTS[0], TEXTS[3], TEXTS[5]]
-    found = Words(analyzer, [Postings.merged(parts, kept)])
+    merged, whole = Postings.merged(parts, kept), Postings.of(texts, analyzer)
+    for one, other in zip(merged, whole, strict=True):
+        assert np.array_equal(one, other) and one.dtype == other.dtype
+    found = Words(analyzer, [merged])
     for query in QUERIES:
         assert np.allclose(found.scores(query), reference(texts, query), atol=1e-5)
 
