@@ -18,7 +18,7 @@ from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pairs
-from mybert.retrieval.teacher import encoders
+from mybert.retrieval.teacher import encoders, known
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
@@ -27,7 +27,7 @@ _MINED_PASSAGES = 500  # if their queries are mined, which says less
 _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
 _MINED = 2_000
-_TRAINED = 8.0  # weight of BM25 from which nothing is kept of the start
+_START = 0.5  # least share of the start after training on mined pairs alone
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
@@ -120,11 +120,11 @@ class Retrieval:
     def mix_with_start(self, settings: FinetuneSettings) -> float:
         """Averages the weights with those of the start; returns the share of the start.
 
-        Mined pairs are not real queries: a start model to which BM25 adds little may lose more by them than it learns.
+        Mined pairs are not real queries: a start model that knows the texts may lose more by them than it learns.
         """
         share = settings.start_share
         if share is None:
-            share = max(0.0, 1 - self.words_weight / _TRAINED) if self._mines_only else 0.0
+            share = max(_START, known(self.words_weight)) if self._mines_only else 0.0
         if share:
             state = self.model.state_dict()
             mixed = {

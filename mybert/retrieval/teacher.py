@@ -20,6 +20,12 @@ from mybert.retrieval.words import Words
 
 _SHARPNESS = 2.0  # logits of a teacher per standard deviation of its cosines: those of all-MiniLM-L6-v2
 _SAMPLE = 500  # queries that show this deviation
+_UNKNOWN = 8.0  # weight of BM25 from which the start model counts as one that does not know the texts
+
+
+def known(weight: float) -> float:
+    """How well the start model knows the texts, from 0 to 1, by the weight of BM25 that `balance` chose."""
+    return max(0.0, 1 - weight / _UNKNOWN)
 
 
 def encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
@@ -30,6 +36,9 @@ def encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
 
 class Teacher:
     """Scores the passages of a batch for its queries: `combined` scores of the start model and BM25.
+
+    The less the start model knows the texts, the more the passage of a pair itself counts as the answer: a teacher that
+    only compares words teaches little.
 
     Args:
         model: the start model. Its vectors are computed here, before it is trained.
@@ -55,8 +64,9 @@ class Teacher:
             rows: (B,) places of the pairs.
         """
         student = _SHARPNESS / max(self._spread, 0.01) * cos_sim(vectors[0], torch.cat(list(vectors[1:])))
-        teacher = _SHARPNESS * torch.from_numpy(self._scores(rows.tolist())).to(student)
-        return cross_entropy(student, teacher.softmax(1))
+        teacher = (_SHARPNESS * torch.from_numpy(self._scores(rows.tolist())).to(student)).softmax(1)
+        own = torch.eye(*teacher.shape).to(teacher)  # the first passages are the positives
+        return cross_entropy(student, torch.lerp(own, teacher, known(self._weight)))
 
     def _scores(self, rows: Sequence[int]) -> np.ndarray:
         """(B, passages): the order of passages is that of `loss`."""

@@ -71,7 +71,7 @@ PAIRS = [
 ]
 
 
-def test_the_loss_is_that_of_the_sum_of_start_model_and_bm25(model):
+def test_the_loss_is_that_of_the_own_passage_and_of_the_sum_of_start_model_and_bm25(model):
     teacher, rows = Teacher(model, PAIRS, weight=3.0), [2, 0]
     passages = [PAIRS[2].positive, PAIRS[0].positive, PAIRS[2].negatives[0], PAIRS[0].negatives[0]]
     texts = list(dict.fromkeys(text for pair in PAIRS for text in (pair.positive, *pair.negatives)))
@@ -82,6 +82,7 @@ def test_the_loss_is_that_of_the_sum_of_start_model_and_bm25(model):
     shares = by_words / by_words.max(1, keepdim=True).values
     cosines, shares = cosines[rows][:, places], shares[rows][:, places]
     wanted = (2 * (cosines / max(spread, 0.01) + 3 * shares)).softmax(1)
+    wanted = 5 / 8 * wanted + 3 / 8 * torch.eye(4)[:2]  # and the own passage
     student = torch.randn(2, 8), torch.randn(2, 8), torch.randn(2, 8)
     logits = 2 / max(spread, 0.01) * cos_sim(student[0], torch.cat(student[1:]))
     expected = -(wanted * logits.log_softmax(1)).sum(1).mean()
