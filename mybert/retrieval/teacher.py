@@ -37,8 +37,8 @@ def encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
 class Teacher:
     """Scores the passages of a batch for its queries: `combined` scores of the start model and BM25.
 
-    The less the start model knows the texts, the more the passage of a pair itself counts as the answer: a teacher that
-    only compares words teaches little.
+    The less the start model knows the texts, the more the passage of a pair itself counts as the answer: a teacher
+    that only compares words teaches little.
 
     Args:
         model: the start model. Its vectors are computed here, before it is trained.
