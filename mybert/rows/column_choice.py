@@ -64,15 +64,15 @@ def given_places(file: ColumnFile, given: Mapping[str, str]) -> dict[str, int]:
     found = {}
     for role in ("tokens", "tags"):
         value = given.get(role)
-        if value is None or (file.names is None and not value.isdecimal()):
-            continue
+        if value is None or (file.names is None and not value.isdecimal() and file.width <= 2):
+            continue  # the names are those of other files
         names = [name.casefold() for name in file.names or ()]
         if value.casefold() in names:
             found[role] = names.index(value.casefold())
         elif value.isdecimal() and 1 <= int(value) <= min(len(line.fields) for line in file.lines):
             found[role] = int(value) - 1
         else:
-            there = short_list(file.names) if file.names else f"columns 1 to {file.width}"
+            there = short_list(file.names) if file.names else f"columns 1 to {file.width}, without names"
             raise UserError(f"--columns {role}={value}: {file.path} has no such column; there are {there}")
     if len(set(found.values())) < len(found):
         raise UserError(f"--columns names the column {given['tokens']} of {file.path} twice")
@@ -167,6 +167,12 @@ def tag_column(file: ColumnFile, word: int, is_numbered: bool) -> int | None:
     while last - 1 > word and _is_nested(file, last, is_numbered):
         last -= 1
     return last
+
+
+def holds_tags(file: ColumnFile, place: int, other: int) -> bool:
+    """Whether a column has tags with positions, and the other one has none. Any words with an O among them are IO."""
+    first, second = (read_tags(Counter(file.column(one))) for one in (place, other))
+    return first is not None and first.scheme != "IO" and (second is None or second.scheme == "IO")
 
 
 def _is_nested(file: ColumnFile, place: int, is_numbered: bool) -> bool:

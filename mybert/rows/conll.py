@@ -23,6 +23,7 @@ from mybert.rows.column_choice import (
     counting_columns,
     given_places,
     group_sentences,
+    holds_tags,
     tag_column,
     usual_place,
     without_brackets,
@@ -50,9 +51,10 @@ class Columns(NamedTuple):
 def read_columns(path: Path, given: Mapping[str, str] | None = None, delimiter: str | None = None) -> Columns:
     """Reads words and tags.
 
-    The words are in the first column that is no running number, the tags in the last one; of CoNLL-U in FORM and
-    UPOS, of CoNLL-2012 in columns 4 and 11, under a header in the columns with usual names. Of nested annotations the
-    outer one is read. Comments, document marks, and CoNLL-U's multiword tokens and empty nodes are left out.
+    The words are in the first column that is no running number, the tags in the last one, or the other way round if
+    only the first one has tags of entities; of CoNLL-U in FORM and UPOS, of CoNLL-2012 in columns 4 and 11, under a
+    header in the columns with usual names. Of nested annotations the outer one is read. Comments, document marks, and
+    CoNLL-U's multiword tokens and empty nodes are left out.
 
     Args:
         given: for `tokens` and `tags` the number of a column, from 1, or its name in the header.
@@ -74,6 +76,8 @@ def read_columns(path: Path, given: Mapping[str, str] | None = None, delimiter: 
     word = chosen.get("tokens", usual_place(file, WORDS))
     word = (counters[-1] + 1 if counters else 0) if word is None else word
     tag = chosen["tags"] if "tags" in chosen else tag_column(file, word, bool(counters))
+    if not chosen and file.names is None and tag is not None and holds_tags(file, word, tag):
+        word, tag = tag, word
     for line in file.lines:
         if not line.fields[word] or (tag is not None and not line.fields[tag]):
             _refuse_line(file, line)
@@ -164,7 +168,7 @@ def _refuse_line(file: ColumnFile, line: Line) -> NoReturn:
 def _note(file: ColumnFile, word: int, tag: int | None, sentences: Sequence[Sequence[Line]]) -> str:
     """Which of several columns were taken, and whether the file has no sentences."""
     notes = []
-    if file.lines and file.width > 2:
+    if file.lines and (file.width > 2 or word == 1):
         shown = [f"{place + 1} ({file.names[place]})" if file.names else str(place + 1) for place in (word, tag or 0)]
         taken = f"word = {shown[0]}" + (f", tag = {shown[1]}" if tag is not None else "")
         notes.append(f"{taken} of {file.width}; --columns word=NUMBER tag=NUMBER chooses others")

@@ -265,6 +265,10 @@ BAD = [  # file, content, message, and the texts that are left with --errors ski
     ("b.csv", b'id,text\n1,"x\ny"\n2\n3,z\n', "line 4: wrong number of columns", ["x\ny", "z"]),
     ("c.json", b'[\n{"text": "\xff"}]', "c.json, line 2: not UTF-8", None),
     ("a.csv", b"id,body\n1,x\n", "no column 'text' .there are 'id', 'body'", None),
+    *(
+        ("a.txt", "one\ntwo\n".encode(encoding), "a.txt is UTF-16, not UTF-8", None)
+        for encoding in ("utf-16", "utf-16-le", "utf-16-be")
+    ),
 ]
 
 

@@ -246,6 +246,7 @@ def test_columns_are_chosen_by_number(tmp_path):
     [
         (["word=2", "tag=7"], "--columns tags=7: .* has no such column; there are columns 1 to 4"),
         (["word=0"], "--columns tokens=0: .* there are columns 1 to 4"),
+        (["word=form", "tag=ner"], "--columns tokens=form: .* there are columns 1 to 4, without names"),
         (["word=2", "tag=2"], "--columns names the column 2 of .* twice"),
         (["tag=chunk"], "--columns tags=chunk: .* has no such column; there are word, pos, ner"),
     ],
@@ -255,6 +256,15 @@ def test_a_wrong_column_is_refused(tmp_path, columns, message):
     path.write_text("word pos ner\nAnn NNP O\n\n" if "word" in message else "a b c d\ne f g h\n\n")
     with pytest.raises(UserError, match=message):
         read_split(str(path), task(columns=columns))
+
+
+@pytest.mark.parametrize("scheme", ["B-X O I-X", "S-X O B-X", "X_B O X_I"])
+def test_tags_before_words_are_read_as_tags_and_this_is_said(tmp_path, scheme):
+    rows = [list(zip(scheme.split(), words.split(), strict=True)) for words in ("Ann sees Bo", "I and O")]
+    (tmp_path / "a.conll").write_text("\n\n".join("\n".join(map(" ".join, row)) for row in rows))
+    found = read_columns(tmp_path / "a.conll")
+    assert found.rows["tokens"][:] == [["Ann", "sees", "Bo"], ["I", "and", "O"]]
+    assert found.rows["tags"][:] == [scheme.split()] * 2 and "word = 2, tag = 1 of 2" in found.note
 
 
 def test_numbers_of_columns_leave_other_files_alone(write_rows, tmp_path):
