@@ -52,6 +52,7 @@ _SLOW_MODULES = {  # more than about five seconds of a core
 }
 
 _LONG = {  # more than six seconds of a core: only `make test-long` and `pytest -m long` run them
+    "test_a_kill_at_any_file_operation_leaves_the_index_before_or_after_a_change",
     "test_a_published_model_loads_in_a_clean_process_online_and_offline_in_two_versions_of_its_code",
     "test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert",
     "test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed",

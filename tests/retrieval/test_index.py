@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import exit_status
 from json_files import read_lines, write_lines
 
 import mybert
@@ -236,6 +238,70 @@ def add_forever(folder: str, log: str) -> None:
         with open(log, "a", encoding="utf-8") as file:
             file.write(f"n{number}\n")
         number += 1
+
+
+STEPS = (  # of a process that is killed; documents are replaced, merged with others, and deleted
+    lambda index: index.add([{"id": "d1", "text": "another text"}, {"id": "new", "text": "fish and words"}]),
+    lambda index: index.delete(["d0", "new"]),
+    lambda index: index.add([{"id": "d2", "text": "birds again"}]),
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forks")
+def test_a_kill_at_any_file_operation_leaves_the_index_before_or_after_a_change(tmp_path, encoder, monkeypatch):
+    monkeypatch.setattr(segments, "GRAPH_LEAST", 4)
+    monkeypatch.setattr(Encoder, "passages", lambda self, texts, progress=None: np.eye(32, dtype="f4")[: len(texts)])
+    start, folder, log = tmp_path / "start", tmp_path / "index", tmp_path / "log"
+    loaded = index_of(start, encoder, DOCUMENTS[:5]).encoder
+
+    def opened() -> Index:
+        index = Index(folder)
+        index._encoder = loaded
+        return index
+
+    def found(index: Index) -> dict[str, bytes]:
+        known = {key: digest for key, (*_, digest) in index.store.known().items()}
+        texts = "another fish words birds cats dogs sleep"
+        assert {*ids(index.search(texts, 10, "words"))} == {*known}
+        return known
+
+    shutil.copytree(start, folder)
+    states = [found(index := opened())]
+    for step in STEPS:
+        step(index)
+        states.append(found(index))
+    status = moment = 0
+    while status or not moment:
+        moment += 1
+        shutil.rmtree(folder)
+        shutil.copytree(start, folder)
+        log.write_bytes(b"")
+        status = exit_status(change_until_killed, opened(), moment, log)
+        assert status in (0, -signal.SIGKILL)
+        acknowledged = len(log.read_bytes())
+        index = opened()
+        assert found(index) in states[acknowledged : acknowledged + 2], moment
+        index.add([{"id": "last", "text": "last words"}])
+        named = {entry[key] for entry in index.store.manifest["segments"] for key in ("name", "deleted")}
+        assert {path.name for path in folder.iterdir()} <= named | {"manifest.json"}
+    assert acknowledged == len(STEPS) and moment > 50
+
+
+def change_until_killed(index: Index, moment: int, log: Path) -> None:
+    operations = 0
+
+    def count(event: str, arguments: tuple) -> None:
+        nonlocal operations
+        if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"):
+            operations += str(arguments[0]).startswith(str(index.folder))
+            if operations == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    with log.open("ab", buffering=0) as file:
+        for step in STEPS:
+            step(index)
+            file.write(b".")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the file of a descriptor in /proc")
