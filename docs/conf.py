@@ -28,5 +28,6 @@ html_theme = "furo"
 html_title = "MyBERT"
 html_static_path = ["assets"]
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "assets" / "search.js")
 html_copy_source = False
 html_show_search_summary = False  # summaries are fetched, which browsers refuse for file://

@@ -3,10 +3,14 @@
 import argparse
 import re
 from pathlib import Path
+from typing import ClassVar
 from unittest import mock
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from pygments.lexer import inherit
+from pygments.lexers.shell import BashLexer
+from pygments.token import Name
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -89,7 +93,14 @@ def write_pages(folder: Path) -> None:
             page.write_text(text, encoding="utf-8")
 
 
+class ShellLexer(BashLexer):
+    """Marks the options of commands, so that they have a colour and the style sheet keeps them whole."""
+
+    tokens: ClassVar[dict] = {"data": [(r"(?<=\s)--?[a-z][\w-]*", Name.Attribute), inherit]}
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "reference" / "commands"))
+    app.add_lexer("bash", ShellLexer)
     app.add_directive("command", CommandDirective)
     return {"parallel_read_safe": False}

@@ -26,6 +26,10 @@ class Metric(NamedTuple):
     def interval(self, low: float, high: float) -> str:
         return f"{self.written(low)} to {self.written(high)}"
 
+    def change(self, difference: float) -> str:
+        """A difference of two values with its sign: `+1.5 points` of percent, or four digits."""
+        return f"{100 * difference:+.3g} points" if self.is_share else f"{difference:+.4g}"
+
     def beats(self, value: float, other: float) -> bool:
         return value < other if self.is_loss else value > other
 
@@ -80,9 +84,9 @@ def verdict(entry: Mapping[str, Any], metric: str) -> str:
     """The result of a comparison of two runs in one sentence; `entry` is one of `comparisons` in results.json."""
     found, (first, second), named = entry["metrics"][metric], entry["runs"], metric_of(metric)
     if found["difference"] == 0:
-        return f"{first} and {second} have the same {named.title}."
+        return f"{first} and {second} have the same {metric_title(metric)}."
     if found["p"] >= SURE:
         return f"The difference between {first} and {second} may be chance (p = {found['p']:.3g})."
     better, worse = (second, first) if (found["difference"] > 0) != named.is_loss else (first, second)
-    size, p = abs(found["difference"]), found["p"]
-    return f"{better} is better than {worse}: {named.title} differs by {size:.4g} (p = {p:.3g})."
+    size = named.change(abs(found["difference"])).lstrip("+")
+    return f"{better} is better than {worse}: {metric_title(metric)} differs by {size} (p = {found['p']:.3g})."

@@ -9,7 +9,7 @@ from typing import Any
 from mybert.artifacts.manifest import CHANGES, RESULTS, identity, json_line, versions, write_json, write_manifest
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError, short_list
-from mybert.common.metrics import verdict
+from mybert.common.metrics import metric_of, verdict
 from mybert.common.quantities import counted
 from mybert.common.tables import format_cell, print_table
 from mybert.comparison.paired import changes, differences, labels, scores, slices
@@ -163,7 +163,12 @@ def _print(task: Task, metric: str, runs: Sequence[Mapping], compared: Sequence[
     print_table("Scores", rows, ("run", *map(task.title, names)))
     for entry in compared:
         rows = [
-            (task.title(name), f"{m['difference']:+.4g}", "{:+.4g} to {:+.4g}".format(*m["interval"]), f"{m['p']:.3g}")
+            (
+                task.title(name),
+                metric_of(name).change(m["difference"]),
+                " to ".join(map(metric_of(name).change, m["interval"])),
+                f"{m['p']:.3g}",
+            )
             for name, m in entry["metrics"].items()
         ]
         test = entry["metrics"][metric]["test"]

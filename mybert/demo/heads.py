@@ -29,7 +29,7 @@ _EXAMPLES, _EXAMPLES_OF, _CHARACTERS = 5, 500, 2000  # examples, rows they are t
 _TOP = 8  # words for a mask
 _FOUND, _MARKED = 5, 0.6  # passages of a search, colour of their words
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
-_COLOURS = "violet raises it, red lowers it"
+_COLOURS = "blue raises it, orange lowers it"
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Head:
         examples: texts of the fields.
         source: makes the predictions of files or the vectors of a search.
         columns_of_files: of a file whose rows are answered one by one, one for each field; empty with a `source`.
+        labels: of parts of a text; their order decides on their colours.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Head:
     examples: Sequence[Sequence[str]] = ()
     source: Predictor | None = None
     columns_of_files: Sequence[str] = ()
+    labels: Sequence[str] = ()
 
 
 def heads_of(name: str, device: str = "auto") -> list[Head]:
@@ -223,7 +225,9 @@ def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:
 
     examples = examples or [["Ann lives in Rome."]]
     columns = ("text", "label", "probability")
-    return Head("Tag", {"Text": 4}, answer, "Found", "Labels", columns, examples, predictor)
+    names = {name.removeprefix("B-") for name in predictor.task.config.id2label.values() if name[:2] != "I-"}
+    labels = sorted(names - {"O"})
+    return Head("Tag", {"Text": 4}, answer, "Found", "Labels", columns, examples, predictor, labels=labels)
 
 
 def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:

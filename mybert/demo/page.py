@@ -1,6 +1,7 @@
 """The page of `mybert demo`, made from the heads of its models with Gradio."""
 
 import contextlib
+import html
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import torch
 from mybert.common.errors import UserError, needing
 from mybert.common.hub import name_for_others
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
-from mybert.demo.heads import Answer, Head, heads_of
+from mybert.demo.heads import Answer, Head, Marked, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
 from mybert.inference.predict import write_predictions
 from mybert.inference.prediction_files import write_table
@@ -24,7 +25,15 @@ with needing("demo", "mybert demo"):
 
 _CSS = """
 .gradio-container { width: 100% !important; max-width: 72rem !important; margin: 0 auto !important; }
-.textfield { white-space: pre-line; }
+body { --series-1: #2459d6; --series-2: #c2410c; --series-3: #15803d; --series-4: #7c3aed;
+  --series-5: #0e7490; }
+body.dark { --series-1: #7db0ff; --series-2: #ffb072; --series-3: #7bd69b; --series-4: #c4a5ff; --series-5: #5fd3e6; }
+.marked { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.9; padding: 1.7rem 0.5rem 0.5rem; }
+.marked mark { color: inherit; border-radius: 0.25rem;
+  background: color-mix(in srgb, var(--tone) calc(0.42 * var(--strength)), transparent);
+  border-bottom: 2px solid color-mix(in srgb, var(--tone) var(--strength), transparent); }
+.marked mark.down { border-bottom-style: dotted; }
+.marked mark b { font-size: 0.72rem; }
 footer { display: none !important; }
 body:not(.dark) { --button-primary-background-fill: var(--primary-600);
   --button-primary-background-fill-hover: var(--primary-700); }
@@ -35,7 +44,7 @@ body:not(.dark) [role="tab"].selected { color: var(--primary-600) !important; }
   visibility: visible; content: "Click to upload or drop a file"; font-size: 1rem;
 }
 """  # of Gradio's colours the contrast is too low for small text; names of empty parts and upload buttons are wrong
-_STRONGEST = 0.7  # colour of a word, on which its letters can be read
+_COLOURS = 5  # of labels
 _TOP = 10  # texts of a search
 _HOUR = 3600  # seconds
 
@@ -144,10 +153,10 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
         add(gr.Label, lambda answer: answer.shares, label=head.shares, num_top_classes=8)
     if head.marked:
         add(
-            gr.HighlightedText,
-            lambda answer: [_coloured(*part) for part in answer.marked or ()],
-            label=head.marked,
-        )
+            gr.HTML,
+            lambda answer: _marked(answer.marked or (), head.labels),
+            label=head.marked, show_label=True, container=True,
+        )  # fmt: skip
     if head.columns:
         with gr.Accordion("Details", open=False):
             options = {"headers": list(head.columns), "interactive": False, "show_label": False, "wrap": True}
@@ -155,13 +164,24 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
     return found
 
 
-def _coloured(part: str, value: Any) -> tuple[str, Any]:
-    """A part of a marked text as Gradio takes it, which shows no line ends.
-
-    Gradio draws positive numbers red and negative ones violet: values change their sign, so that violet words raise
-    the score and red ones lower it, as blue and orange ones do in `mybert explain`.
+def _marked(parts: Marked | Sequence, labels: Sequence[str]) -> str:
+    """HTML of a marked text, with the colours of reports and of `mybert explain`: blue words raise the score, orange
+    ones lower it, and each label has its colour.
     """
-    return " | " if part == "\n" else part, -value * _STRONGEST if isinstance(value, float) else value
+    shown = []
+    for part, value in parts:
+        text = html.escape(part)
+        if isinstance(value, float):
+            kind, tone, strength = ("up", 1, value) if value > 0 else ("down", 2, -value)
+        elif value:
+            kind, tone, strength = "label", list(labels).index(value) % _COLOURS + 1 if value in labels else 1, 1.0
+            text += f" <b>{html.escape(value)}</b>"
+        else:
+            shown.append(text)
+            continue
+        style = f"--tone: var(--series-{tone}); --strength: {strength:.0%}"
+        shown.append(f'<mark class="{kind}" style="{style}">{text}</mark>')
+    return f'<div class="marked" dir="auto">{"".join(shown)}</div>'
 
 
 def _error(message: str) -> gr.Error:

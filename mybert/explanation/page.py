@@ -139,8 +139,10 @@ def _parts(column: str, words: Sequence[Mapping], text: str) -> list[list]:
 
 
 def _short(gap: str) -> str:
-    shown = printable(gap[:_GAP])
-    return shown if len(gap) <= _GAP else f"{shown}… ({len(gap):,} characters that the model has not read here)"
+    if len(gap) <= _GAP:
+        return printable(gap)
+    words = printable(gap[:_GAP]).rpartition(" ")[0]  # whole ones
+    return f"{words or printable(gap[:_GAP])}… ({len(gap):,} characters that the model has not read here)"
 
 
 def _attention(attentions: Sequence[tuple[int, list[str], np.ndarray]]) -> list[dict]:

@@ -186,7 +186,9 @@ def short_cell(value: Any) -> Any:
     whole = str(value)
     if len(text) <= _CELL and len(whole) <= 4 * _CELL:
         return text
-    return f"{_beginning().match(f'{text} ')[0]}… ({len(whole):,} characters)"
+    beginning = _beginning().match(f"{text} ")[0]
+    words = beginning.rpartition(" ")[0]
+    return f"{words if len(words) > _CELL // 2 else beginning}… ({len(whole):,} characters)"
 
 
 @functools.cache

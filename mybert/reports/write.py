@@ -5,6 +5,7 @@ import functools
 import hashlib
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,14 @@ def render_template(template: str, folder: Path = _TEMPLATE, charts: bool = Fals
     )
 
 
+def _with_options(text: str) -> Markup:
+    """The text, with commands and options set as code, which no line breaks."""
+    parts = re.split(r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*[a-z])", printable(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 3 else part for number, part in enumerate(parts) if part
+    )
+
+
 @functools.cache
 def _environment(folder: Path) -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -77,6 +86,7 @@ def _environment(folder: Path) -> jinja2.Environment:
         finalize=lambda found: printable(found) if isinstance(found, str) and not isinstance(found, Markup) else found,
     )
     environment.globals["percent"] = percent
+    environment.filters["options"] = _with_options
     environment.filters["written"] = format_cell
     environment.filters["clamp"] = lambda value: round(min(max(value, 0.0), 1.0), 4)
     return environment

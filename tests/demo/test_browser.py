@@ -90,7 +90,7 @@ def test_two_classifiers_show_labels_and_words_side_by_side(page, models):
     see(page, label)
     see(page, "great")
     assert {"classifier", "multi"} <= {title.text for title in page.all("h2")}
-    assert not page.all(".textfield b")
+    assert not page.all(".marked b")
 
 
 def test_every_tab_shows_the_prediction_of_its_model(page, models):

@@ -115,7 +115,7 @@ def test_a_threshold_shows_counts_and_the_least_cost(opened):
 
     # 200 rows of the label; at 0.5 recall and precision are 0.9: 180 found, 20 missed, 180 / 0.9 - 180 mistakes
     text = answer(threshold=0.5)
-    assert "180 are found and 20 are missed; 20 other rows" in text and "The cost is 40." in text
+    assert "of which 180 found and 20 missed. Other rows found by mistake: 20." in text and "The cost is 40." in text
     assert "The cost is 120." in answer(missed=5)
     text = answer(missed=20)  # at 0.0 all are found, with 200 mistakes
     assert "The cost is 420." in text and "The least cost, 200, is at about 0.00." in text

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mybert.artifacts.manifest import CHANGES
-from mybert.common.metrics import SURE, metric_of, verdict
+from mybert.common.metrics import SURE, Metric, metric_of, verdict
 from mybert.common.quantities import counted, duration
 from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Page, Predictions, Section, Share, Table, Tile
@@ -21,9 +21,9 @@ def page(files: StageFiles) -> Page:
     runs, compared = results["runs"], results["comparisons"]
     named, first = metric_of(metric), compared[0]["metrics"][metric]
     tiles = [Tile(run["name"], named.written(run["metrics"][metric]), _deviation(run, metric)) for run in runs]
-    interval = "95% interval {:+.4g} to {:+.4g}".format(*first["interval"])
+    interval = "95% interval " + " to ".join(map(named.change, first["interval"]))
     tiles += [
-        Tile("Difference", f"{first['difference']:+.4g}", interval),
+        Tile("Difference", named.change(first["difference"]), interval),
         Tile("p", f"{first['p']:.3g}", first["test"]),
     ]
     intro = f"{counted(results['rows'], 'row')}, the same for all runs."
@@ -76,8 +76,8 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str) -> list[Section]
     rows = [
         (
             metric_of(name).title,
-            f"{found['difference']:+.4g}",
-            "{:+.4g} to {:+.4g}".format(*found["interval"]),
+            metric_of(name).change(found["difference"]),
+            " to ".join(map(metric_of(name).change, found["interval"])),
             found["p"],
             "better" if _is_better(name, found) else "worse" if found["p"] < SURE else "may be chance",
         )
@@ -85,9 +85,9 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str) -> list[Section]
     ]
     test = next(iter(entry["metrics"].values()))["test"]
     note = f"p: {test}."
-    columns = ["metric", "difference", "95% interval", "p", f"{second} is"]
+    columns = ["metric", "difference", "95% interval", "p", f"result of {second}"]
     table = Table("Difference", columns, rows, note, size="whole")
-    groups = [_slice(column, found, entry["runs"]) for column, found in entry["slices"].items()]
+    groups = [_slice(metric_of(metric), column, found, entry["runs"]) for column, found in entry["slices"].items()]
     changed = _changes(files, entry)
     intro = f"{counted(entry['became_right'], 'row')} became right, {entry['became_wrong']:,} wrong."
     return [
@@ -104,20 +104,20 @@ def _is_better(name: str, found: Mapping) -> bool:
 
 def _labels(entry: Mapping) -> Table | None:
     rows = [
-        (one["label"], one["count"], *map(Share, one["f1"]), f"{one['difference']:+.3f}")
+        (one["label"], one["count"], *map(Share, one["f1"]), metric_of("f1").change(one["difference"]))
         for one in entry["labels"][:_LABELS]
     ]
     columns = ["label", "references", *(f"F1, {name}" for name in entry["runs"]), "difference"]
     return Table("Each label", columns, rows) if rows else None
 
 
-def _slice(column: str, groups: Sequence[Mapping], runs: Sequence[str]) -> Table:
+def _slice(named: Metric, column: str, groups: Sequence[Mapping], runs: Sequence[str]) -> Table:
     rows = [
         (
             one["group"],
             one["rows"],
-            *(one.get("scores") or (None, None)),
-            f"{one['difference']:+.4g}" if "difference" in one else "too few rows",
+            *(map(named.written, one["scores"]) if one.get("scores") else (None, None)),
+            named.change(one["difference"]) if "difference" in one else "too few rows",
             one.get("p"),
         )
         for one in groups
@@ -132,7 +132,7 @@ def _settings(entry: Mapping) -> Table:
 
 
 def _written(value: Any) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:

@@ -161,7 +161,7 @@ def _scores(found: Mapping[str, Any]) -> Table:
         others = [_number(metric, constant), *simple]
         rows.append((metric.title, _number(metric, value), between, *others, shown, metric.meaning))
     columns = ["metric", "value", "95% interval", "best constant prediction", *_simple(found)]
-    columns += ["on a scale from 0 to 1", "meaning"]
+    columns += ["from 0 to 1", "meaning"]
     note = "The dot is the score and the band its interval. The line is the best constant prediction."
     return Table("All metrics", columns, rows, note)
 

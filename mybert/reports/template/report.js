@@ -110,6 +110,7 @@ async function predictions(card) {
     card.querySelector("tbody").replaceWith(body);
     headers.forEach((header, column) => header.setAttribute("aria-sort", column !== state.column ? "none" : state.ascending ? "ascending" : "descending"));
     card.querySelector(".count").textContent = `${state.found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
+    card.querySelector(".pager").hidden = pages === 1;
     card.querySelector(".page").textContent = `Page ${state.page + 1} of ${pages.toLocaleString("en")}`;
     card.querySelector(".previous").disabled = state.page === 0;
     card.querySelector(".next").disabled = state.page + 1 >= pages;
@@ -141,7 +142,7 @@ async function predictions(card) {
   which?.addEventListener("change", update);
   card.querySelector(".previous").addEventListener("click", () => turn(-1));
   card.querySelector(".next").addEventListener("click", () => turn(1));
-  card.querySelector(".controls").hidden = card.querySelector(".pager").hidden = false;
+  card.querySelector(".controls").hidden = false;
   draw();
   card.dataset.ready = "true";
 }
@@ -169,8 +170,8 @@ function thresholds(card) {
     const [here, least] = [counts(curve, above), counts(curve, cheapest)];
     card.querySelector("output").textContent = threshold.toFixed(2);
     part("answer").textContent =
-      `Of ${written(curve.rows)} rows of this label, ${written(here.found)} are found and ${written(here.missed)} are missed; ` +
-      `${written(here.mistaken)} other rows are found by mistake. The cost is ${written(here.cost)}. ` +
+      `Rows of this label: ${written(curve.rows)}, of which ${written(here.found)} found and ${written(here.missed)} missed. ` +
+      `Other rows found by mistake: ${written(here.mistaken)}. The cost is ${written(here.cost)}. ` +
       `The least cost, ${written(least.cost)}, is at about ${curve.threshold[cheapest].toFixed(2)}.`;
   }
 
