@@ -16,6 +16,7 @@ from mybert.artifacts.staging import FULL_DISK
 from mybert.commands import COMMANDS
 from mybert.common.errors import UserError, short
 from mybert.common.machine import keep_freed_memory
+from mybert.common.terminal import whole_words
 from mybert.settings.options import options_without_import, unknown_name
 from mybert.settings.parse import build_parser, parse_settings
 
@@ -49,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
     try:
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            with whole_words():
+                return _run(sys.argv[1:] if argv is None else argv)
         finally:
             if sys.stdout is not None:  # None after `>&-`
                 sys.stdout.flush()
@@ -105,9 +107,9 @@ def _no_bars(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 def _run_command(name: str, argv: list[str]) -> None:
-    if sys.stderr is None or not sys.stderr.isatty():  # no progress bars in log files; read at import
-        for library in ("HF_DATASETS", "HF_HUB"):
-            os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read at import; commands have bars of their own
+    if sys.stderr is None or not sys.stderr.isatty():  # no progress bars in log files
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for logger in _VERBOSE:
         logging.getLogger(logger).setLevel(logging.ERROR)
     command = COMMANDS[name]

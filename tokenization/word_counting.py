@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
-from tqdm import tqdm
 
 from .processes import map_unordered
 
@@ -21,7 +20,7 @@ def count_words(
     *,
     beyond_ascii: Sequence[Tokenizer] = (),
     num_proc: int = 1,
-    show_progress: bool = False,
+    progress: Callable[[int], object] | None = None,
 ) -> list[Counter[str]]:
     """Count the words of `texts` for each of `backends`.
 
@@ -34,7 +33,7 @@ def count_words(
         backends: tokenizers with BERT's pre-tokeniser; their normalisers may differ.
         beyond_ascii: more tokenizers, for the strings between spaces that have other characters than ASCII.
         num_proc: number of processes; 1: this process.
-        show_progress: show the number of characters read.
+        progress: called with each number of characters read.
 
     Returns:
         One counter per backend, then one per backend of `beyond_ascii`.
@@ -46,13 +45,13 @@ def count_words(
     pipelines += [(backend.normalizer, backend.pre_tokenizer, False) for backend in beyond_ascii]
     totals: list[Counter[str]] = [Counter() for _ in pipelines]
     chunks: Counter[str] = Counter()
-    with tqdm(desc="counting words", unit=" characters", unit_scale=True, disable=not show_progress or None) as bar:
-        for _, (characters, counts) in map_unordered(_count_chunks, batches(texts, len, _BATCH_CHARACTERS), num_proc):
-            chunks.update(counts)
-            if len(chunks) > _MOST_CHUNKS:
-                _split_all(chunks, pipelines, totals, num_proc)
-            bar.update(characters)
-        _split_all(chunks, pipelines, totals, num_proc)
+    for _, (characters, counts) in map_unordered(_count_chunks, batches(texts, len, _BATCH_CHARACTERS), num_proc):
+        chunks.update(counts)
+        if len(chunks) > _MOST_CHUNKS:
+            _split_all(chunks, pipelines, totals, num_proc)
+        if progress is not None:
+            progress(characters)
+    _split_all(chunks, pipelines, totals, num_proc)
     return totals
 
 

@@ -2,9 +2,7 @@
 
 import string
 from collections import Counter
-from collections.abc import Mapping
-
-from tqdm import tqdm
+from collections.abc import Callable, Mapping
 
 from .pair_merging import PREFIX, merge_pairs
 
@@ -20,7 +18,7 @@ def train_wordpiece(
     min_frequency: int = 2,
     character_coverage: float = 0.99999,
     pad_to_multiple_of: int = 1,
-    show_progress: bool = False,
+    progress: Callable[[int], object] | None = None,
 ) -> list[str]:
     """Train a WordPiece vocabulary; returns the pieces in the order of their ids.
 
@@ -36,7 +34,7 @@ def train_wordpiece(
         character_coverage: share of all characters that must have a piece, in (0, 1]. Words with rarer characters
             become [UNK]. Characters outside ASCII take at most half of the vocabulary.
         pad_to_multiple_of: add `[unusedN]` up to a multiple of this; 64 makes the output projection faster.
-        show_progress: show a progress bar.
+        progress: called with each number of pieces found.
 
     Raises:
         ValueError: a setting is out of range; the message gives the minimum `vocab_size`.
@@ -47,17 +45,13 @@ def train_wordpiece(
     vocabulary += _rare_alphabet(words, character_coverage, set(vocabulary), (vocab_size - len(vocabulary)) // 2)
     known = set(vocabulary)
     spelt = ((spelling, n) for spelling, n in ((_spell(w), n) for w, n in words.items()) if known.issuperset(spelling))
-    with tqdm(
-        desc="merging pieces",
-        total=vocab_size,
-        initial=len(vocabulary),
-        unit=" pieces",
-        disable=not show_progress or None,
-    ) as bar:
-        merges = merge_pairs(spelt, min_frequency)
-        while len(vocabulary) < vocab_size and (piece := next(merges, None)) is not None:
-            vocabulary.append(piece)
-            bar.update()
+    merges = merge_pairs(spelt, min_frequency)
+    if progress is not None:
+        progress(len(vocabulary))
+    while len(vocabulary) < vocab_size and (piece := next(merges, None)) is not None:
+        vocabulary.append(piece)
+        if progress is not None:
+            progress(1)
     size = -(-vocab_size // pad_to_multiple_of) * pad_to_multiple_of
     return vocabulary + [f"[unused{i}]" for i in range(size - len(vocabulary))]
 

@@ -3,18 +3,20 @@
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
+from mybert.common.terminal import line_width
+
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Bar:
-    """A progress bar with speed and time left.
+    """A progress bar with speed and time left. One that starts while another is shown is below it until it ends.
 
     Args:
         total: number of units; None if it is not known.
@@ -22,6 +24,8 @@ class Bar:
         leave: whether the finished bar stays on the screen.
         console: the output (default: standard error).
     """
+
+    _shown: ClassVar[Progress | None] = None
 
     def __init__(
         self,
@@ -33,19 +37,30 @@ class Bar:
         leave: bool = True,
         console: Console | None = None,
     ):
-        self._items, self._progress = items, bars_on(console or Console(stderr=True), leave)
-        self._task = self._progress.add_task(desc, total=total, unit=unit, details="")
+        self._items, self._leave = items, leave
+        self._console = console or Console(stderr=True, width=line_width())
+        self._fields: dict[str, Any] = {"description": desc, "total": total, "unit": unit, "details": ""}
 
     def update(self, count: int = 1) -> None:
         """Adds `count` units."""
         self._progress.advance(self._task, count)
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self._outer = Bar._shown
+        if self._outer is None:
+            Bar._shown = self._progress = bars_on(self._console, self._leave)
+            self._progress.start()
+        else:
+            self._progress = self._outer
+        self._task = self._progress.add_task(**self._fields)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._outer is None:
+            self._progress.stop()
+            Bar._shown = None
+        else:
+            self._progress.remove_task(self._task)
 
     def __iter__(self) -> Iterator[Any]:
         with self:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from mybert.common.terminal import line_width
+
 
 def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | None = None) -> None:
     """Prints a table. Numbers are right-aligned, integers have thousands separators, floats have four digits.
@@ -18,7 +20,7 @@ def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | N
         table.add_column(columns[index] if columns else "", justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(format_cell, row))
-    console = Console(width=None if Console().is_terminal else 100, highlight=False, emoji=False)
+    console = Console(width=line_width(), highlight=False, emoji=False)
     console.print(title, style="bold", markup=False, soft_wrap=True)  # a table's own title wraps at its width
     console.print(table, markup=False)
 

@@ -12,6 +12,7 @@ from mybert.common.errors import UserError, short
 from mybert.common.languages import MANY_MARKS, strips_accents
 from mybert.common.machine import usable_cores
 from mybert.common.metrics import percent
+from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.corpus.examples.text_encoding import load_wordpiece
@@ -62,15 +63,16 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
         _warn_of_size(settings, word_counts[0])
     if tokenizers[0].strips_accents:
         _warn_of_marks(settings, removed, word_counts[0])
-    vocabulary = train_wordpiece(
-        word_counts[0],
-        settings.vocab_size,
-        do_lower_case=settings.uncased,
-        min_frequency=settings.min_frequency,
-        character_coverage=settings.character_coverage,
-        pad_to_multiple_of=settings.pad_to_multiple_of,
-        show_progress=True,
-    )
+    with Bar(total=settings.vocab_size, desc="merging", unit="pieces") as bar:
+        vocabulary = train_wordpiece(
+            word_counts[0],
+            settings.vocab_size,
+            do_lower_case=settings.uncased,
+            min_frequency=settings.min_frequency,
+            character_coverage=settings.character_coverage,
+            pad_to_multiple_of=settings.pad_to_multiple_of,
+            progress=bar.update,
+        )
     tokenizers[0] = MyBertTokenizer(vocabulary, **options)
     reports = [
         vocabulary_report(counts, tokenizer.backend_tokenizer, removed.removed * tokenizer.strips_accents)
@@ -99,13 +101,13 @@ def _count_words(
 ) -> tuple[list[Counter], RemovedMarks]:
     """The words of each tokenizer, and the marks that those with stripped accents remove."""
     with_marks = MyBertTokenizer(SPECIAL_TOKENS, **options | {"strip_accents": False})
-    with explain_killed():
+    with explain_killed(), Bar(desc="counting words", unit="characters") as bar:
         *word_counts, marked = count_words(
             _texts(settings, seen, skipped),
             [tokenizer.backend_tokenizer for tokenizer in tokenizers],
             beyond_ascii=[with_marks.backend_tokenizer],
             num_proc=settings.num_proc or usable_cores(),
-            show_progress=True,
+            progress=bar.update,
         )
     if not word_counts[0]:
         raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")

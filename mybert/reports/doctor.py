@@ -1,9 +1,8 @@
 """`mybert doctor`: the findings about the output of a stage."""
 
-import textwrap
-
 from rich.console import Console
 
+from mybert.common.terminal import wrapped
 from mybert.reports.finding import Finding
 from mybert.reports.findings import find, summary_line
 from mybert.reports.settings import DoctorSettings
@@ -11,7 +10,6 @@ from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report
 
 _COLOURS = {"red": "red", "amber": "yellow", "green": "green"}
-_WIDTH = 100
 
 
 def diagnose(settings: DoctorSettings) -> list[Finding]:
@@ -28,9 +26,9 @@ def main(settings: DoctorSettings) -> None:
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
     for finding in findings:
-        console.print(f"\n{finding.badge}: {finding.title}", style=_COLOURS[finding.level], markup=False)
+        title = wrapped(f"\n{finding.badge}: {finding.title}")
+        console.print(title, style=_COLOURS[finding.level], markup=False)
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
-            lines = textwrap.fill(text, _WIDTH - 2, break_long_words=False, break_on_hyphens=False)  # whole options
-            console.print(textwrap.indent(lines, "  "), markup=False)
+            console.print(wrapped(f"  {text}"), markup=False)
     if settings.report:
         print(f"\nreport: {write_report(settings.folder)}")

@@ -17,6 +17,7 @@ from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedModel
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, nearest_name, short, short_list
 from mybert.common.metrics import metric_of, metric_title
+from mybert.common.progress import Bar, no_dataset_bars
 from mybert.common.quantities import counted
 from mybert.common.text_windows import without_unread_end
 from mybert.io.files import file_format
@@ -414,12 +415,17 @@ def map_rows(
     """The features that `encode` makes from batches of rows and their indices."""
     if isinstance(rows, MemoryRows):
         return MemoryRows(encode(rows[:], list(range(len(rows)))))
-    return rows.map(
-        encode,
-        batched=True,
-        with_indices=True,
-        remove_columns=rows.column_names,
-        keep_in_memory=True,
-        desc="tokenizing",
-        new_fingerprint=generate_random_fingerprint(),  # otherwise `encode` and the tokenizer are pickled for a hash
-    )
+    with no_dataset_bars(), Bar(total=len(rows), desc="tokenizing", unit="rows", leave=False) as bar:
+
+        def encode_shown(batch: dict[str, list], indices: list[int]) -> dict[str, list]:
+            bar.update(len(indices))
+            return encode(batch, indices)
+
+        return rows.map(
+            encode_shown,
+            batched=True,
+            with_indices=True,
+            remove_columns=rows.column_names,
+            keep_in_memory=True,
+            new_fingerprint=generate_random_fingerprint(),  # or `encode` and the tokenizer are pickled for a hash
+        )

@@ -11,6 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from mybert.common.progress import bars_on, sparkline
 from mybert.common.tables import format_cell
+from mybert.common.terminal import line_width
 
 _OTHER_COLUMNS = 66
 """Width of the columns other than the details, with large numbers."""
@@ -20,7 +21,7 @@ class LiveDisplay(TrainerCallback):
     """Shows one bar for the training and one for an evaluation (default: on standard error)."""
 
     def __init__(self, console: Console | None = None):
-        self.console = console or Console(stderr=True)
+        self.console = console or Console(stderr=True, width=line_width())
         self._progress: Progress | None = None
         self._evaluating: Any = None
 

@@ -19,7 +19,7 @@ import pytest
 from transformers import TrainingArguments
 
 from modeling_mybert import NAMED_SIZES
-from modeling_mybert.answer_decoding_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH
+from modeling_mybert.answer_decoding_mybert import MAX_ANSWER_LENGTH, MAX_LENGTH, MAX_WINDOWS
 from mybert import cli
 from mybert.commands import COMMANDS
 from mybert.finetuning.arguments import FinetuningArguments
@@ -28,7 +28,7 @@ from mybert.settings.options import OTHER_OPTIONS, complete, options_of, options
 from mybert.settings.parse import parse_settings
 from mybert.settings.shared import SIZES
 from mybert.tasks import TASKS, task_class
-from mybert.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, OPTIONS, TaskOptions
+from mybert.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, ANSWER_WINDOWS, OPTIONS, TaskOptions
 
 
 def test_help_and_usage_errors_appear_without_importing_what_takes_long():
@@ -67,7 +67,7 @@ def test_names_known_without_an_import_are_those_of_the_modules_that_are_not_imp
     for arguments in (PretrainingArguments, FinetuningArguments):
         assert [field.name for field in dataclasses.fields(arguments)] == inherited
     assert tuple(NAMED_SIZES) == SIZES
-    assert (ANSWER_LENGTH, ANSWER_WINDOW) == (MAX_ANSWER_LENGTH, MAX_LENGTH)
+    assert (ANSWER_LENGTH, ANSWER_WINDOW, ANSWER_WINDOWS) == (MAX_ANSWER_LENGTH, MAX_LENGTH, MAX_WINDOWS)
     for name in TASKS:
         assert task_class(name).name == name and task_class(name).Options in (TaskOptions, *OPTIONS)
 

@@ -1,0 +1,61 @@
+"""Text on terminals: at most 100 columns, wrapped between words."""
+
+import contextlib
+import io
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+_MOST = 100
+
+
+def line_width() -> int:
+    """Columns of what is printed: those of the terminal, at most 100; 100 in files and pipes."""
+    return min(shutil.get_terminal_size((_MOST, 24)).columns, _MOST)
+
+
+def wrapped(text: str) -> str:
+    """The text with longer lines wrapped. Commands get backslashes; JSON stays as it is."""
+    width = line_width()
+    return "\n".join(line if len(line) <= width else _wrap(line, width) for line in text.split("\n"))
+
+
+def _wrap(line: str, width: int) -> str:
+    body = line.lstrip(" ")
+    if body.startswith(("{", "[")):
+        return line
+    indent, is_command = " " * (len(line) - len(body)), body.startswith("mybert ") and ": " not in body
+    lines = textwrap.wrap(
+        body,
+        width - len(indent) - 2,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return (" \\\n" if is_command else "\n").join(indent + part for part in lines)
+
+
+class _Wrapping:
+    """A terminal whose long lines are wrapped, except those with control characters."""
+
+    def __init__(self, stream: io.TextIOBase):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(text if "\x1b" in text or "\r" in text else wrapped(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def whole_words() -> Iterator[None]:
+    """Wraps the long lines that this block prints on a terminal."""
+    with contextlib.ExitStack() as stack:
+        for stream, redirect in ((sys.stdout, contextlib.redirect_stdout), (sys.stderr, contextlib.redirect_stderr)):
+            if stream is not None and stream.isatty():
+                stack.enter_context(redirect(_Wrapping(stream)))
+        yield
