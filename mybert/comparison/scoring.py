@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from modeling_mybert import MyBertConfig
-from mybert.common.errors import UserError, short
+from mybert.common.errors import UserError, short, short_list
 from mybert.comparison.sides import Rows, Side
 from mybert.rows.labels import label_name, number
 from mybert.tasks import task_class
@@ -24,6 +24,8 @@ def task_of(sides: Sequence[Side]) -> Task:
     if kind.name == "text-classification":
         problem = _problem(every)
         labels = _labels(every, problem) if problem != REGRESSION else ["score"]
+        if problem == SINGLE:
+            _check_names(every)
         return task.with_labels(labels, problem_type=problem)
     if kind.name == "token-classification":
         _set_tags(every)
@@ -61,6 +63,11 @@ def _problem(every: Sequence[Rows]) -> str:
         return SINGLE
     if "label" in first and all(x == int(x) for x in (*numbers, *predicted)):  # class numbers
         return SINGLE
+    if "label" in first and {*numbers} <= {0, 1} and all(0 <= x <= 1 for x in predicted):
+        raise UserError(
+            f"{every[0].source}: the predictions look like probabilities, and the references are 0 and 1; write the "
+            "predicted class, such as 1 from 0.5"
+        )
     for rows in every:
         rows.predictions[:] = [{"score": number(one.get("score", one.get("label")))} for one in rows.predictions]
         rows.references[:] = numbers
@@ -85,6 +92,18 @@ def _labels(every: Sequence[Rows], problem: str) -> list[str]:
     targets[:] = [[label_name(label) for label in x] if problem == MULTI else label_name(x) for x in targets]
     others |= {label for target in targets for label in (target if problem == MULTI else [target])}
     return [*names, *sorted(others - names.keys())]
+
+
+def _check_names(every: Sequence[Rows]) -> None:
+    """Raises a UserError if no prediction of a file is a label of the references: it has other names for them."""
+    known = {*every[0].references}
+    for rows in every:
+        found = {prediction["label"] for prediction in rows.predictions}
+        if not found & known:
+            raise UserError(
+                f"{rows.source} predicts {short_list(sorted(found))}, and the references are "
+                f"{short_list(sorted(known))}; write the same names in both"
+            )
 
 
 def _names(prediction: dict, problem: str) -> list[str]:

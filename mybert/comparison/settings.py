@@ -31,7 +31,8 @@ class CompareSettings(OutputFolder):
     )
     columns: list[str] = declare.data(
         default_factory=list,
-        help="columns of files of predictions, such as prediction=output reference=gold (default: the usual names)",
+        help="columns of files of predictions, such as prediction=output reference=gold, for files that have them; "
+        "a role may be named twice (default: the usual names)",
         pairs=True,
     )
     slices: list[str] = declare.evaluation(
@@ -49,9 +50,9 @@ class CompareSettings(OutputFolder):
         if wrong or not all(given.partition("=")[2] for given in self.columns):
             raise UserError(f"--columns {' '.join(self.columns)}: expected prediction=COLUMN reference=COLUMN")
 
-    def column(self, role: str) -> str | None:
-        """The column that `--columns` names for a role."""
-        return dict(given.split("=", 1) for given in self.columns).get(role)
+    def named(self, role: str) -> list[str]:
+        """The columns that `--columns` names for a role."""
+        return [given.partition("=")[2] for given in self.columns if given.partition("=")[0] == role]
 
 
 def folders_of(run: str) -> list[str]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mybert.artifacts.manifest import HISTORY, MANIFEST, PREDICTIONS, RESULTS
-from mybert.common.errors import UserError, short, short_list
+from mybert.common.errors import UserError, short, short_list, warn_once
 from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.io.files import file_format
 from mybert.io.record_formats import READERS
 from mybert.reports.stage_files import StageFiles, read_stage
+from mybert.rows.labels import is_missing, number
 from mybert.tasks.reading import readable
 
 _PREDICTIONS = ("prediction", "predicted", "predicted_label", "pred", "prediction_label", "output", "label")
@@ -29,6 +30,7 @@ class Rows(NamedTuple):
         references: the target of each row; None where a file has none.
         inputs: the columns of each row, without predictions.
         places: the number of each row in its file, from 1.
+        columns: all that the file has.
     """
 
     source: str
@@ -36,6 +38,7 @@ class Rows(NamedTuple):
     references: list[Any] | None
     inputs: list[dict[str, Any]]
     places: list[int]
+    columns: Sequence[str] = ()
 
     def select(self, order: Sequence[int]) -> "Rows":
         """The rows in another order."""
@@ -44,7 +47,7 @@ class Rows(NamedTuple):
             return None if values is None else [values[place] for place in order]
 
         columns = (self.predictions, self.references, self.inputs, self.places)
-        return Rows(self.source, *map(taken, columns))
+        return Rows(self.source, *map(taken, columns), self.columns)
 
 
 @dataclass
@@ -78,15 +81,28 @@ def read_sides(settings: CompareSettings) -> list[Side]:
     if len(tasks) > 1:
         found = " and ".join(f"{name} is {task}" for task, name in tasks.items())
         raise UserError(f"the runs have different tasks ({found}); compare runs of one task")
-    first = next((rows for side in sides for rows in side.rows if rows.references is not None), None)
+    every = [rows for side in sides for rows in side.rows]
+    _check_columns(settings, every)
+    first = next((rows for rows in every if rows.references is not None), None)
     if first is None:
         raise UserError(
             f"{sides[0].rows[0].source} has no references; name their column by --columns reference=COLUMN"
         )
-    names = _shared_columns([rows for side in sides for rows in side.rows])
+    names = _shared_columns(every)
+    if not names:
+        warn_once("the files have no column in common; row 1 of one is taken for row 1 of the others, and so on")
     for side in sides:
         side.rows = [_aligned(rows, first, names) for rows in side.rows]
     return sides
+
+
+def _check_columns(settings: CompareSettings, every: Sequence[Rows]) -> None:
+    """Raises a UserError if `--columns` names a column that no run has."""
+    known = list(dict.fromkeys(name for rows in every for name in rows.columns))
+    for given in settings.columns:
+        role, _, name = given.partition("=")
+        if name not in known:
+            raise UserError(f"--columns {role}={name}: no run has this column; there are {short_list(known)}")
 
 
 def _part(settings: CompareSettings) -> str:
@@ -136,50 +152,45 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     kind = file_format(path).kind
     if kind not in READERS:
         raise UserError(f"{path}: expected {', '.join(READERS)}, found {kind or 'no suffix'}")
-    predictions, references, inputs, places = [], [], [], []
-    for number, fields, *_ in readable(str(path), READERS[kind](str(path))):
+    predictions, references, inputs, places, columns = [], [], [], [], dict[str, None]()
+    for place, fields, *_ in readable(str(path), READERS[kind](str(path))):
         prediction, reference, given = _parts(fields, path, settings)
+        if is_missing(prediction.get("score", "given")):
+            raise UserError(f"{path}, row {place}: the prediction is missing; every row needs one")
+        columns |= dict.fromkeys([*fields, *given])
         predictions.append(prediction)
         references.append(reference)
         inputs.append(given)
-        places.append(number)
+        places.append(place)
     if not predictions:
         raise UserError(f"{path} holds no rows")
     if lacking := [place for place, found in zip(places, references, strict=True) if found is None]:
         if len(lacking) < len(places):
             raise UserError(f"{path}, row {lacking[0]}: no reference; every row needs one")
         references = None
-    return Rows(str(path), predictions, references, inputs, places)
+    return Rows(str(path), predictions, references, inputs, places, list(columns))
 
 
 def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[dict, Any, dict]:
-    """Prediction, reference and input of a record."""
-    given = fields.get("input")
-    ours = isinstance(given, Mapping) and settings.column("prediction") is None
+    """Prediction, reference and input of a record. Columns that `--columns` names are read where a file has them."""
+    given, named = fields.get("input"), settings.named("reference")
+    ours = isinstance(given, Mapping) and not {*settings.named("prediction")} & {*fields}
     if ours:  # a line of predictions.jsonl, or of the output of `mybert predict`
         prediction = {name: fields[name] for name in _OF_PREDICTION if name in fields}
-        named = settings.column("reference")
-        reference = fields.get("reference", given.get(named) if named else _first(given, _REFERENCES)[1])
+        reference = fields["reference"] if "reference" in fields else _first(given, (*named, *_REFERENCES))[1]
         return prediction, reference, dict(given)
-    name, value = _named(fields, settings.column("prediction"), _PREDICTIONS, "prediction", path)
+    usual = (*settings.named("prediction"), *_PREDICTIONS)
+    name, value = _first(fields, usual)
+    if name is None:
+        raise UserError(
+            f"{path} has no column for the prediction (looked for {', '.join(usual)}); there are "
+            f"{short_list(list(fields))}; use --columns prediction=COLUMN"
+        )
     rest = {column: x for column, x in fields.items() if column != name}
-    of_reference = settings.column("reference")
-    if of_reference is not None:
-        _named(rest, of_reference, (), "reference", path)
-    known, reference = (of_reference, rest[of_reference]) if of_reference else _first(rest, _REFERENCES)
+    known, reference = _first(rest, (*named, *_REFERENCES))
     rest.pop(known, None)
     kept = {column: x for column, x in rest.items() if column not in _PLACES and column not in ("score", "scores")}
     return _prediction(value), reference, kept
-
-
-def _named(
-    fields: Mapping[str, Any], given: str | None, usual: Sequence[str], role: str, path: Path
-) -> tuple[str, Any]:
-    name, value = (given, fields.get(given)) if given else _first(fields, usual)
-    if name is None or name not in fields:
-        looked = f"no column {given!r}" if given else f"no column for the {role} (looked for {', '.join(usual)})"
-        raise UserError(f"{path} has {looked}; there are {short_list(list(fields))}; use --columns {role}=COLUMN")
-    return name, value
 
 
 def _first(fields: Mapping[str, Any], names: Iterable[str]) -> tuple[str | None, Any]:
@@ -195,7 +206,10 @@ def _prediction(value: Any) -> dict[str, Any]:
 
 
 def _shared_columns(every: Sequence[Rows]) -> list[str]:
-    """The columns that all runs have and that hold no references, by which rows are matched."""
+    """The columns that all runs have and that hold no references, by which rows are matched.
+
+    Numbers with a fraction, such as probabilities, are left out if there are others.
+    """
     shared = set.intersection(*(set.intersection(*map(set, rows.inputs)) for rows in every))
 
     def is_target(name: str) -> bool:
@@ -205,7 +219,12 @@ def _shared_columns(every: Sequence[Rows]) -> list[str]:
             for rows in every
         )
 
-    return sorted(name for name in shared if not is_target(name))
+    def is_score(name: str) -> bool:
+        numbers = [number(row[name]) for rows in every for row in rows.inputs]
+        return None not in numbers and not all(value == int(value) for value in numbers)
+
+    found = sorted(name for name in shared if not is_target(name))
+    return [name for name in found if not is_score(name)] or found
 
 
 def _same(one: Any, other: Any) -> bool:

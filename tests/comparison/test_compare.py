@@ -11,7 +11,7 @@ from json_files import read_lines, write_lines
 from scipy import stats
 from sklearn import metrics
 
-from mybert import cli, compare
+from mybert import UserError, cli, compare
 from mybert.comparison.paired import differences
 from mybert.comparison.scoring import task_of
 from mybert.comparison.sides import Rows, Side
@@ -242,7 +242,7 @@ def test_rows_that_are_not_the_same_are_named(files, tmp_path, capsys):
         (["{bad}", "nowhere"], "nowhere does not exist"),
         (["{bad}", "{good}", "--metric", "rouge"], "--metric rouge: expected one of accuracy"),
         (["{bad}", "{good}", "--slices", "colour"], "--slices colour: the rows have the columns text, topic"),
-        (["{bad}", "{good}", "--columns", "prediction=guess"], "no column 'guess'"),
+        (["{bad}", "{good}", "--columns", "prediction=guess"], "--columns prediction=guess: no run has this column"),
         (["{bad}", "{good}", "--columns", "guess"], "--columns guess: expected prediction=COLUMN"),
         (["{bad}", "{folder}"], "has no predictions.jsonl of validation rows"),
     ],
@@ -251,6 +251,43 @@ def test_mistakes_are_one_line(files, tmp_path, capsys, words, message):
     (tmp_path / "folder").mkdir()
     given = [word.format(**files, folder=tmp_path / "folder") for word in words]
     assert message in refused(capsys, tmp_path, *given)
+
+
+def test_files_of_other_tools_have_columns_of_their_own(tmp_path, truth, caplog):
+    rng, paths = random.Random(1), []
+    names = (("label", "prediction"), ("gold_standard", "model_output"), ("label", "guess"))
+    for number, (target, predicted) in enumerate(names):
+        rows = [
+            {"text": f"text {i}", target: label, predicted: found, "confidence": f"{rng.random():.3f}"}
+            for i, (label, found) in enumerate(zip(truth, noisy(rng, truth, 0.2), strict=True))
+        ]
+        paths.append(write(tmp_path / f"{number}.csv", rows if number else rows[::-1]))
+    columns = ["prediction=model_output", "reference=gold_standard", "prediction=guess"]
+    found = read(compare(paths, columns=columns, output=tmp_path / "c", bootstrap=100).path)
+    for run, path, (target, predicted) in zip(found["runs"], paths, names, strict=True):
+        expected = metrics.accuracy_score(column(path, target), column(path, predicted))
+        assert run["metrics"]["accuracy"] == pytest.approx(expected)
+    assert not caplog.text
+    alone = write(tmp_path / "alone.csv", [{"prediction": label} for label in reversed(truth)])
+    found = read(compare([paths[0], alone], output=tmp_path / "alone", bootstrap=100).path)
+    assert found["runs"][1]["metrics"]["accuracy"] == 1 and "no column in common" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("predictions", "message"),
+    [
+        (["Bad", "Good"], r"predicts Bad, Good, and the references are bad, good; write the same names in both"),
+        (["LABEL_0", "LABEL_1"], "predicts LABEL_0, LABEL_1, and the references"),
+        (["bad", ""], r"given.csv, row 3: the prediction is missing"),
+        (["0.2", "0.9"], "the predictions look like probabilities, and the references are 0 and 1"),
+    ],
+)
+def test_predictions_that_are_no_labels_are_refused(tmp_path, predictions, message):
+    references = ["0", "1"] if predictions[0] == "0.2" else ["bad", "good"]
+    rows = [{"text": str(i), "label": references[i % 2], "prediction": predictions[i % 2]} for i in range(10)]
+    given = write(tmp_path / "given.csv", rows)
+    with pytest.raises(UserError, match=message):
+        compare([given, given], output=tmp_path / "c")
 
 
 def folder_of(path, stage, settings, **facts):
