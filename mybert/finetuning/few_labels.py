@@ -194,7 +194,7 @@ def fit_head(
     vectors = (vectors - centre) / scale
     fit = LogisticRegression(C=_PENALTY, max_iter=1000, class_weight="balanced" if class_weights else None).fit
     weight, bias = np.zeros(head.weight.shape), np.full(len(head.bias), _ABSENT)
-    if model.config.problem_type == SINGLE:
+    if model.config.problem_type == SINGLE and len({*targets.argmax(1).tolist()}) > 1:
         found = fit(vectors, targets.argmax(1))
         halves = np.array([[-0.5], [0.5]]) if len(found.classes_) == 2 else np.eye(len(found.classes_))
         weight[found.classes_], bias[found.classes_] = halves @ found.coef_, halves @ found.intercept_

@@ -141,6 +141,17 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
         assert not read_results(tmp_path / "out")["few_labels"]
 
 
+def test_a_label_with_one_row_is_absent_from_its_fold(tiny_checkpoint, opinions, write_rows, tmp_path):
+    rows = [row for row in opinions if row["label"] == "good"][:12]
+    rows.append(next(row for row in opinions if row["label"] == "bad"))
+    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--train", write_rows("rows.jsonl", rows)]
+    words += ["--output", tmp_path / "out", "--use-cpu", "true", "--max-length", 32, "--bootstrap", 20]
+    assert cli.main([*map(str, words)]) == 0
+    predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
+    assert predictions[-1]["label"] == "good" and predictions[-1]["scores"]["good"] > 0.99
+    assert Predictor(tmp_path / "out", device="cpu")(rows[-1]["text"])["scores"]["bad"] > 0.01
+
+
 def test_given_validation_rows_score_few_labels_without_folds(tiny_checkpoint, opinions, write_rows, tmp_path, capsys):
     rows = [
         {"text": row["text"], "label": [row["label"], "any"][: 1 + number % 2]} for number, row in enumerate(opinions)
