@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
         matrix: the confusion matrix; None for tasks without labels.
         lengths: tokens of each row as the model read them, in all its windows.
         truncated: whether each row was truncated to `max_length`.
-        seconds: wall time of tokenization and inference.
+        seconds: wall time of tokenization and inference; None if the predictions were known.
     """
 
     metrics: dict[str, float]
@@ -56,7 +56,7 @@ class Evaluation(NamedTuple):
     matrix: Matrix | None
     lengths: list[int]
     truncated: list[bool]
-    seconds: float
+    seconds: float | None
 
     @property
     def cut(self) -> int:
@@ -65,6 +65,7 @@ class Evaluation(NamedTuple):
 
     def results(self) -> dict:
         """Numbers for results.json."""
+        rate = None if self.seconds is None else round(len(self.predictions) / max(self.seconds, 1e-6), 1)
         return {
             "metrics": self.metrics,
             "intervals_95": self.intervals,
@@ -73,8 +74,8 @@ class Evaluation(NamedTuple):
             "labels": {name: scores._asdict() for name, scores in self.labels.items()},
             "rows": len(self.predictions),
             "rows_cut": self.cut,
-            "seconds": round(self.seconds, 3),
-            "rows_per_second": round(len(self.predictions) / max(self.seconds, 1e-6), 1),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "rows_per_second": rate,
         }
 
 

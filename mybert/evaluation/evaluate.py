@@ -103,13 +103,13 @@ def evaluate_rows(
         train: the rows that the model was trained on, for the scores of a simple model beside it.
         logits: of each feature, in place of those of `model`.
     """
-    began = time.perf_counter()
+    began, known = time.perf_counter(), logits is not None
     features = task.features(rows, tokenizer, training=False)
     if logits is None:
         with Bar(total=len(features), desc="evaluating", unit="features", leave=False) as bar:
             logits = logits_of(model, task, tokenizer, features, max_tokens_per_batch, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
-    seconds = time.perf_counter() - began
+    seconds = None if known else time.perf_counter() - began
     marks = task.labelled_spans(predictions, references)
     errors = task.errors(predictions, references)
     worst = {
@@ -204,7 +204,7 @@ def _write_suspects(
     ]
     path = folder / f"suspects{LABELLING_FORMS[form]}"
     write_rows_to_label(path, rows, form, model, task)
-    print(f"labels that look incorrect: {len(rows):,} of {counted(len(given), 'row')}, in {path.name}")
+    print(f"{split.source}: {len(rows):,} of {counted(len(given), 'label')} look incorrect, in {path.name}")
 
 
 def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
@@ -215,8 +215,9 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
         others = [scores[name] for scores in (found.baselines, *found.simple.values())]
         rows.append((task.title(name), value, interval, *others))
-    cut = f", {found.cut:,} truncated to --max-length" if found.cut else ""
-    print(f"{source}: {counted(len(found.predictions), 'row')}, {found.results()['rows_per_second']:,} rows/s{cut}")
+    rate, cut = found.results()["rows_per_second"], found.cut
+    more = f"{'' if rate is None else f', {rate:,} rows/s'}{f', {cut:,} truncated to --max-length' if cut else ''}"
+    print(f"{source}: {counted(len(found.predictions), 'row')}{more}")
     print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction", *found.simple))
     if len(found.labels) > 1:
         rows = [(visible(name), *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]

@@ -41,7 +41,7 @@ def write_rows_to_label(
     if path.suffix == ".csv":
         names = list(dict.fromkeys(name for record in records for name in record))
         cells = ([cell(record.get(name)) for name in names] for record in records)
-        write_cells(path, [names, *cells], spreadsheet_safe)
+        write_cells(path, [names, *cells], spreadsheet_safe, "utf-8-sig")  # else Excel takes it for Windows-1252
         return
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines([json_line(records, indent=2)] if path.suffix == ".json" else map(json_line, records))

@@ -42,7 +42,7 @@ def write_table(records: Path, output: Path, spreadsheet_safe: bool = False) -> 
     return write_cells(output, itertools.chain([columns], cells), spreadsheet_safe)
 
 
-def write_cells(output: Path, rows: Iterable[Sequence[Any]], spreadsheet_safe: bool) -> int:
+def write_cells(output: Path, rows: Iterable[Sequence[Any]], spreadsheet_safe: bool, encoding: str = "utf-8") -> int:
     """Writes rows as .csv or .tsv.
 
     Args:
@@ -53,7 +53,7 @@ def write_cells(output: Path, rows: Iterable[Sequence[Any]], spreadsheet_safe: b
         The number of formulas.
     """
     formulas = 0
-    with output.open("w", encoding="utf-8", newline="") as file:
+    with output.open("w", encoding=encoding, newline="") as file:
         writer = csv.writer(file, delimiter="\t" if output.suffix == ".tsv" else ",")
         for row in rows:
             computed = [isinstance(one, str) and is_formula(one) for one in row]

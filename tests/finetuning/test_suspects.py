@@ -67,7 +67,7 @@ def rows_of(model: str) -> list[dict]:
 def corrected(path, form: str) -> list[dict]:
     """The rows of a file as a tool exports them after a person has accepted every prediction."""
     if form == "csv":
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     else:
         content = path.read_text(encoding="utf-8")

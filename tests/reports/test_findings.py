@@ -89,6 +89,18 @@ FAULTS = [
     ("finetune", "giveaway", "red", {"results/data_checks/giveaway_words": giveaway(0.99)}),
     ("finetune", "rare-classes", "red", {"results/data/train/balance": {"good": 1998, "bad": 2}}),
     ("finetune", "rare-classes", "amber", {"results/data/train/balance": {"good": 1988, "bad": 12}}),
+    (
+        "finetune",
+        "rare-classes",
+        "amber",
+        {"results/data/train/balance": {"good": 9, "bad": 3}, "results/few_labels": True},
+    ),
+    (
+        "finetune",
+        "rare-classes",
+        "red",
+        {"results/data/train/balance": {"good": 9, "bad": 1}, "results/few_labels": True},
+    ),
     ("finetune", "unknown-tokens", "red", {"results/data/train/unknown_tokens": 0.2}),
     ("finetune", "learned", "red", part(metrics={"accuracy": 0.49})),
     ("finetune", "learned", "red", part(metrics=CONSTANT, constant_baselines=CONSTANT | {"accuracy": 0.94})),

@@ -63,7 +63,8 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
     mybert.suggest(models(model), given, **settings)
     content = output.read_text(encoding="utf-8")
     if form == "csv":
-        with output.open(encoding="utf-8", newline="") as file:
+        assert output.read_bytes().startswith(b"\xef\xbb\xbf")  # Excel reads UTF-8 by it
+        with output.open(encoding="utf-8-sig", newline="") as file:
             found = list(csv.DictReader(file))
         assert all(row["spans" if model == "tagger" else "label"] == "" for row in found)
     else:

@@ -7,6 +7,7 @@ from mybert.reports.finding import Finding, judged, level, passed
 from mybert.reports.stage_files import StageFiles
 
 _RARE_RED, _RARE_AMBER = 5, 20  # rows of a label
+_FEW_RED, _FEW_AMBER = 2, 4  # in the training for few labels
 _LEAK_AMBER, _LEAK_RED = 0.005, 0.05  # of the evaluated rows
 _GIVEAWAY_AMBER, _GIVEAWAY_RED = 0.85, 0.95  # F1 of a rule "this word, this label"
 
@@ -58,7 +59,8 @@ def rare_classes(files: StageFiles) -> Iterator[Finding]:
     balance = files.results.get("data", {}).get("train", {}).get("balance") or {}
     if len(balance) < 2 or files.is_regression or files.task == "multiple-choice":  # ranges of numbers, or places
         return
-    rare = sorted((count, str(name)) for name, count in balance.items() if count < _RARE_AMBER)
+    red, amber = (_FEW_RED, _FEW_AMBER) if files.results.get("few_labels") else (_RARE_RED, _RARE_AMBER)
+    rare = sorted((count, str(name)) for name, count in balance.items() if count < amber)
     evidence = f"Rarest of {len(balance):,} labels: {min(balance.values()):,} training occurrences."
     if rare:
         evidence = f"Training occurrences: {', '.join(f'{name!r} {count:,}' for count, name in rare[:5])}"
@@ -66,7 +68,7 @@ def rare_classes(files: StageFiles) -> Iterator[Finding]:
     remedy = "Label more rows of these classes, join them with others, or use --class-weights."
     if files.task == "question-answering" or files.has_several_labels:  # no class of a row to weight
         remedy = "Label more rows of these classes."
-    found = "red" if rare and rare[0][0] < _RARE_RED else "amber" if rare else "green"
+    found = "red" if rare and rare[0][0] < red else "amber" if rare else "green"
     title = "A label is too rare to learn" if len(rare) == 1 else f"{len(rare):,} labels are too rare to learn"
     yield judged("rare-classes", found, ("Every label has enough training rows", title), evidence, remedy)
 

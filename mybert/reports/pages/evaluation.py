@@ -106,7 +106,9 @@ def _simple(found: Mapping[str, Any]) -> dict[str, dict]:
 
 
 def _rate(found: Mapping[str, Any]) -> str:
-    return f"{found['rows_per_second']:,} rows per second"
+    return (
+        "predicted by folds" if found["rows_per_second"] is None else f"{found['rows_per_second']:,} rows per second"
+    )
 
 
 def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Section]:
