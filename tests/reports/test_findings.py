@@ -296,7 +296,7 @@ def test_names_of_labels_that_look_like_ranges_are_labels(metric, labels, has_fi
 
 
 def test_a_printed_option_is_on_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("mybert.reports.doctor._WIDTH", 18)
+    monkeypatch.setenv("COLUMNS", "18")
     cli.main(["doctor", str(write_stage(tmp_path / "run", "pretrain", PLATEAU))])
     shown = capsys.readouterr().out
     assert "--learning-rate" in shown and "--initial-weights" in shown
