@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mybert.artifacts.manifest import files_of, identity, read_manifest
-from mybert.common.errors import UserError, did_you_mean, warn_once
+from mybert.common.errors import UserError, did_you_mean, nearest_name, short_list, warn_once
 from mybert.common.quantities import counted
 from mybert.io.files import COMPRESSIONS, STDIN, file_format
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
 
 _FORMATS = (".txt", *READERS)
+_FIRST_RECORDS = 20
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(:[^:]+){0,2}")
 
 
@@ -56,6 +58,29 @@ def check_rows(name: str) -> None:
     ):
         raise UserError(f"{name}: there is no such file{did_you_mean(name)}")
     _check_data_set(name)
+
+
+def check_columns(files: Sequence[str], given: Sequence[str]) -> None:
+    """Raises a UserError if the first records of files of rows have none of the columns `given` as ROLE=COLUMN.
+
+    A mistake is reported here before large libraries are imported. Tasks check each file and each column.
+    """
+    columns = [pair.partition("=")[2] for pair in given]
+    kinds = {name: file_format(name).kind for name in files if Path(name).is_file()}
+    if len(kinds) < len(files) or not {*kinds.values()} <= {".csv", ".tsv", ".jsonl"}:
+        return
+    found: dict[str, None] = {}
+    for name, kind in kinds.items():
+        with contextlib.suppress(UserError):  # reported when the rows are read
+            for record in itertools.islice(READERS[kind](name), _FIRST_RECORDS):
+                found |= dict.fromkeys(record.fields or ())
+    parts = {part.strip() for column in columns for part in (column, column.split(".")[0], *column.split(","))}
+    is_known = any(map(str.isdecimal, columns)) or not {part.casefold() for part in parts}.isdisjoint(
+        map(str.casefold, found)
+    )
+    if columns and found and not is_known:
+        near = nearest_name(columns[0], found)
+        raise UserError(f"{files[0]} has no column {columns[0]!r}{near}; there are {short_list(found)}")
 
 
 def _check_data_set(name: str) -> None:

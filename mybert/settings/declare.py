@@ -23,6 +23,7 @@ MODEL = "mybert.artifacts.checkpoint_folder:check_checkpoint"
 TOKENIZER = "mybert.artifacts.checkpoint_folder:check_tokenizer"
 TEXTS = "mybert.io.sources:check_texts"
 ROWS = "mybert.io.sources:check_rows"
+COLUMNS = "mybert.io.sources:check_columns"
 EXAMPLES = "mybert.corpus.settings:check_examples"
 """Functions that check the name of an input; see `setting`."""
 

@@ -169,6 +169,9 @@ MISSING = """
 predict {model} nofile.csv
 predict {model} nofile.txt --device cpu
 predict ./nofolder have.csv
+predict {model} table.csv --columns text=bodi
+finetune --model {model} --train table.csv --task ner --output o --columns tokens=nocolumn tags=other
+evaluate --model {model} --data table.jsonl --output o --columns label=nocolumn
 explain {model} nofile.csv --output o.html
 embed {model} nofile.txt --output o.npy
 embed {model} have.txt --output have.txt/o.npy
@@ -218,6 +221,7 @@ finetune --task ner --model {model} --train have.csv --output o {steps} --eval-s
 """
 STEPS = "--eval-strategy steps --save-strategy steps"
 _NAMED = (
+    *("no column 'bodi' (did you mean 'body'?); there are body, gold", "no column 'nocolumn'"),
     *("no-match", "nofile", "nofolder", "done", "have", "--max-length", "learning_rate", "--bf16 and --fp16"),
     *("--save-strategy", "push_to_hub", "adam_beta1", "warmup_steps", "label_smoothing_factor", "max_grad_norm"),
     *("--report-to nonsense: expected", "--report-to clearml needs clearml", "--fsdp: expected some of true"),
@@ -229,6 +233,8 @@ def test_every_command_names_a_missing_input_or_an_existing_output_before_large_
     for name in ("have.txt", "have.csv", "done/manifest.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
+    (tmp_path / "table.csv").write_text("body;gold\nA word;1\n")
+    (tmp_path / "table.jsonl").write_text('{"body": "A word", "gold": 1}\n')
     commands = [line.split() for line in MISSING.format(model=models("classifier"), steps=STEPS).strip().splitlines()]
     script = f"""
 import sys
