@@ -1,29 +1,30 @@
 """Programs for BERT with and without `modeling_mybert.use_for_bert()`, beside other means to make them faster.
 
-    python benchmarks/unchanged_programs.py MINILM [--programs encode pipeline] [--text python-docs] [--rounds 5]
-        [--threads 2] [--markdown FILE]
+    python benchmarks/unchanged_programs.py MINILM [--programs encode pipeline] [--sides transformers use_for_bert]
+        [--text python-docs] [--rounds 5] [--threads 2] [--markdown FILE]
 
 The programs are those of the other libraries' documentation: encoding and training with sentence-transformers, a
 script with Trainer like `run_glue`, and a pipeline of token classification. They name no class of MyBERT. A side is
 
 - transformers: the program as it is, with sdpa;
 - use_for_bert: the program after this line;
+- mybert: `Embedder`, or the trainer of `mybert finetune --task retrieval` with the same rows, loss and batch size;
 - sorted: rows of similar length are batched together; sentence-transformers does so when it encodes;
 - torch.compile: each layer is compiled for any shape;
 - ONNX Runtime, OpenVINO (if installed): the model's `forward` computes the exported graph in float32.
 
 Each side runs in a process of its own; all take turns. Before that, their outputs are compared with transformers':
 vectors and scores, or the losses of the first steps without dropout. Seconds of training are those of `train()`, with
-dropout 0.1.
+dropout 0.1. Processor seconds hardly change when other programs compute on the machine.
 """
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import logging
 import multiprocessing
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -41,8 +42,8 @@ ALLOWED = {"encode": 1e-4, "pipeline": 1e-4, "embeddings": 1e-3, "trainer": 1e-3
 PRELOADED = ["transformers.models.bert.modeling_bert", "transformers.trainer", "sentence_transformers"]
 INFERENCE = ("transformers", "use_for_bert", "torch.compile", "ONNX Runtime", "OpenVINO")
 SIDES = {
-    "encode": INFERENCE,
-    "embeddings": ("transformers", "use_for_bert", "torch.compile"),
+    "encode": (*INFERENCE, "mybert"),
+    "embeddings": ("transformers", "use_for_bert", "mybert", "torch.compile"),
     "trainer": ("transformers", "use_for_bert", "sorted", "torch.compile"),
     "pipeline": (*INFERENCE, "sorted"),
 }
@@ -58,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--programs", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--sides", nargs="+", default=[*INFERENCE, "mybert", "sorted"])
     parser.add_argument("--text", default="python-docs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -101,9 +103,11 @@ def quiet() -> None:
 def measure(program: str, arguments: argparse.Namespace, texts: list[str], scratch: str, context) -> None:
     from saved_tables import save_table
 
-    names = [name for name in SIDES[program] if name != "OpenVINO" or importlib.util.find_spec("openvino")]
+    names = [name for name in SIDES[program] if name in {"transformers", *arguments.sides}]
+    if not importlib.util.find_spec("openvino"):
+        names = [name for name in names if name != "OpenVINO"]
     failures: dict[str, str] = {}
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     with contextlib.ExitStack() as stack:
         choices = {name: (program, name, scratch, texts, arguments.threads) for name in names}
         sides = {name: stack.enter_context(ProcessPoolExecutor(1, context, prepare, choices[name])) for name in names}
@@ -125,12 +129,16 @@ def measure(program: str, arguments: argparse.Namespace, texts: list[str], scrat
         for _ in track(range(arguments.rounds), description=program):
             for name in names:
                 seconds[name].append(ask(name, timed))
-    medians = {name: statistics.median(seconds[name]) for name in names if name not in failures}
-    theirs = medians.get("transformers", float("nan"))
-    rows = [(name, f"{x:.3g}", f"{theirs / x:.2f}", f"{off[name]:.0e}") for name, x in medians.items()]
-    rows += [(name, why, "", "") for name, why in failures.items()]
+    medians = {name: np.median(seconds[name], axis=0) for name in names if name not in failures}
+    theirs = medians["transformers"]
+    rows = [
+        (name, *(f"{x:.3g}" for x in found), *(f"{x:.2f}" for x in theirs / found), f"{off[name]:.0e}")
+        for name, found in medians.items()
+    ]
+    rows += [(name, why, *[""] * 4) for name, why in failures.items()]
     title = f"{TITLES[program]}, {arguments.threads} threads, torch {torch.__version__}"
-    save_table(arguments.markdown, title, rows, ("side", "seconds", "times as fast", "largest difference"))
+    columns = ("side", "seconds", "of a processor", "times as fast", "by processor time", "largest difference")
+    save_table(arguments.markdown, title, rows, columns)
 
 
 def difference(expected: np.ndarray, found: np.ndarray | None) -> float:
@@ -154,11 +162,26 @@ def checked() -> np.ndarray:
     return _process["checked"]()
 
 
-def timed() -> float:
+def timed() -> tuple[float, float]:
+    """Seconds that pass, and of the processor."""
     return _process["timed"]()
 
 
+def seconds_of(run: Callable[[], object]) -> tuple[float, float]:
+    begun = time.perf_counter(), time.process_time()
+    with contextlib.redirect_stdout(None):
+        run()
+    return time.perf_counter() - begun[0], time.process_time() - begun[1]
+
+
 def encode(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
+    if side == "mybert":
+        from mybert import Embedder
+        from mybert.common.machine import keep_freed_memory
+
+        keep_freed_memory()  # the default of `mybert embed`
+        embedder = Embedder(str(scratch / "encode-0.1"), device="cpu")
+        return of_inference(lambda: embedder.texts(texts))
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(scratch / "encode-0.1"), device="cpu")
@@ -179,12 +202,7 @@ def pipeline(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Call
 
 
 def of_inference(run: Callable[[], np.ndarray]) -> tuple[Callable, Callable]:
-    def measured() -> float:
-        begun = time.perf_counter()
-        run()
-        return time.perf_counter() - begun
-
-    return run, measured
+    return run, lambda: seconds_of(run)
 
 
 def embeddings(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
@@ -193,6 +211,8 @@ def embeddings(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Ca
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
 
     rows = Dataset.from_dict({"anchor": texts[:ROWS], "positive": texts[-ROWS:]})
+    if side == "mybert":
+        return of_training(functools.partial(retrieval_trainer, scratch, texts))
 
     def trainer(dropout: float, **more) -> SentenceTransformerTrainer:
         model = SentenceTransformer(str(scratch / f"encode-{dropout}"), device="cpu")
@@ -201,6 +221,26 @@ def embeddings(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Ca
         return SentenceTransformerTrainer(model, arguments_of(Arguments, scratch, **more), rows, loss=loss)
 
     return of_training(trainer)
+
+
+def retrieval_trainer(scratch: Path, texts: list[str], dropout: float, **more) -> transformers.Trainer:
+    """The trainer of `mybert finetune --task retrieval` for these pairs."""
+    from modeling_mybert import use_for_bert
+    from mybert.finetuning.arguments import FinetuningArguments
+    from mybert.finetuning.settings import FinetuneSettings
+    from mybert.retrieval.kinds import Retrieval
+    from mybert.retrieval.pairs import Pair, Pairs
+
+    model = str(scratch / f"encode-{dropout}")
+    settings = FinetuneSettings(
+        task="retrieval", model=model, train="pairs.jsonl", output="out", max_length=512, hard_negatives=0
+    )
+    of_trainer = {"weight_decay": 0.0, "adam_epsilon": 1e-8, "warmup_steps": 0, "eval_strategy": "no"}  # its defaults
+    pairs = Pairs([Pair(*pair) for pair in zip(texts[:ROWS], texts[-ROWS:], strict=True)])
+    with use_for_bert():
+        kind = Retrieval(settings, given := arguments_of(FinetuningArguments, scratch, **of_trainer, **more))
+        pairs = kind.with_negatives(pairs, [], settings, seed=0)
+        return kind.trainer(pairs, settings, args=kind.arguments(given))
 
 
 def trainer(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
@@ -236,14 +276,7 @@ def of_training(trainer: Callable) -> tuple[Callable, Callable]:
             run.train()
         return np.array([entry["loss"] for entry in run.state.log_history if "loss" in entry])
 
-    def seconds() -> float:
-        run = trainer(0.1)
-        begun = time.perf_counter()
-        with contextlib.redirect_stdout(None):
-            run.train()
-        return time.perf_counter() - begun
-
-    return losses, seconds
+    return losses, lambda: seconds_of(trainer(0.1).train)
 
 
 def change(side: str, model: transformers.PreTrainedModel) -> None:
