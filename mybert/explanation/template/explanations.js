@@ -24,11 +24,12 @@ function addWord(parent, text, value, largest, showValues) {
 function addTable(parent, titles, rows) {
   const table = add(parent, "table");
   const head = add(add(table, "thead"), "tr");
-  for (const title of titles) add(head, "th", title).scope = "col";
+  const kind = (place) => place === titles.length - 1 ? "number" : "text"; // the last column has numbers
+  titles.forEach((title, place) => { add(head, "th", title, kind(place)).scope = "col"; });
   const body = add(table, "tbody");
   for (const row of rows) {
     const line = add(body, "tr");
-    row.forEach((cell) => { add(line, "td", cell, /^[+−]?[\d.]+( %)?$/.test(cell) ? "number" : "text").dir = "auto"; });
+    row.forEach((cell, place) => { add(line, "td", cell, kind(place)).dir = "auto"; });
   }
 }
 
