@@ -56,7 +56,7 @@ def nearest_tokens(
     table: torch.Tensor, tokenizer: MyBertTokenizer, ids: Sequence[int], count: int = 5
 ) -> dict[str, list[str]]:
     """The nearest neighbours (cosine) of some tokens in an embedding matrix (V, H)."""
-    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     rows = normalize(table[: len(names)].detach().float(), dim=1)
     similar = rows[list(ids)] @ rows.T
     similar[range(len(ids)), list(ids)] = -torch.inf
@@ -65,7 +65,7 @@ def nearest_tokens(
     return {names[index]: [names[found] for found in row] for index, row in zip(ids, best, strict=True)}
 
 
-def print_adaptation(adaptation: dict) -> None:
+def print_adaptation(adaptation: dict[str, Any]) -> None:
     """Prints the entry `adaptation` of results.json."""
     if words := adaptation["new_words"]:
         words = sorted(words, key=lambda word: -word["saved"])  # those of --words come first otherwise

@@ -39,7 +39,7 @@ _MAX_LENGTH = 128
 """Default of --max-length, unless the model was trained on shorter sequences."""
 
 
-def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = (), seed: int = 0) -> dict:
+def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = (), seed: int = 0) -> dict[str, Any]:
     """Writes the extended model (`START`), the corpus (`CORPUS`) and the held-out texts into the folder `work`.
 
     Results of an interrupted call in `work` are used again.
@@ -100,19 +100,19 @@ def _write_texts(settings: AdaptSettings, work: Path, rows: Iterable[str], seed:
 
 
 def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> dict[str, int]:
-    everything, skipped = work / "domain.jsonl", Counter()
-    write_texts(everything, _distinct(chain(documents(settings.inputs, settings, skipped), rows), skipped))
+    everything, skipped = work / "domain.jsonl", Counter[str]()
+    write_texts(everything, _distinct(chain(documents(settings.inputs or [], settings, skipped), rows), skipped))
     held = held_out_texts(everything, settings.validation_share)
     counts = Counter(digest(text) in held for text in read_texts(everything))
     if not counts:
         raise UserError("no document holds text; check the inputs and --text-column")
     characters = write_texts(work / _TRAINING, _part(everything, held, is_held=False))
     write_texts(work / DOMAIN, _part(everything, held, is_held=True))
-    found = {"documents": counts[False], "documents_held_out": counts[True], "characters": characters}
+    found: dict[str, Any] = {"documents": counts[False], "documents_held_out": counts[True], "characters": characters}
     return found | ({"skipped": dict(skipped)} if skipped else {})
 
 
-def _distinct(texts: Iterable[str], skipped: Counter) -> Iterator[str]:
+def _distinct(texts: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
     """Removes copies, so that a word counts once per distinct document."""
     seen = set()
     for text in texts:
@@ -150,7 +150,9 @@ def _part(path: Path, held: set[bytes], *, is_held: bool) -> Iterator[str]:
     return (text for text in read_texts(path) if (digest(text) in held) == is_held)
 
 
-def _choose_words(settings: AdaptSettings, tokenizer: MyBertTokenizer, own: list[str], work: Path) -> list[dict]:
+def _choose_words(
+    settings: AdaptSettings, tokenizer: MyBertTokenizer, own: list[str], work: Path
+) -> list[dict[str, Any]]:
     """The new words as dictionaries."""
     vocabulary, unk = tokenizer.get_vocab(), tokenizer.unk_token
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)

@@ -34,9 +34,10 @@ class TextSettings(ProcessesOption, OutputFolder):
         super().__post_init__()
         for name in ("inputs", "task_data", "columns"):
             setattr(self, name, as_list(getattr(self, name)))
-        if not self.inputs and not self.task_data:
+        inputs, task_data = getattr(self, "inputs"), getattr(self, "task_data")  # noqa: B009 - of each command
+        if not inputs and not task_data:
             raise UserError("expected text: name files or folders, or rows by --task-data")
-        check_effect(self, "columns task", self.task_data, "without --task-data")
+        check_effect(self, "columns task", task_data, "without --task-data")
 
 
 @dataclass
@@ -124,12 +125,12 @@ class AdaptSettings(RunResumeOptions, TextSettings):
             option = "--new-word-steps" if self.new_word_steps else "--freeze all"
             raise UserError(f"{option} has no effect with --new-words 0: there are no vectors of new words to train")
         check_effect(self, "replay_share", self.replay, "without --replay")
-        self.check_files([*self.inputs, *self.replay, *self.general])
+        self.check_files([*(self.inputs or ()), *(self.replay or ()), *(self.general or ())])
 
     @property
     def limit(self) -> int:
         """Number of chosen words at most."""
-        return 10**9 if self.new_words == AUTO else int(self.new_words)
+        return 10**9 if self.new_words == AUTO else int(self.new_words or 0)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from mybert.adaptation.settings import TextSettings
 from mybert.io.documents import read_documents
 
 
-def documents(names: Sequence[str], settings: TextSettings, skipped: Counter | None = None) -> Iterator[str]:
+def documents(names: Sequence[str], settings: TextSettings, skipped: Counter[str] | None = None) -> Iterator[str]:
     """The documents of some inputs that hold text, without white space around it."""
     if names:
         found = read_documents(names, text_column=settings.text_column, errors=settings.errors, skipped=skipped)

@@ -1,6 +1,7 @@
 """Change the vocabulary-sized tensors of a model: word embedding, vocabulary projection and its bias."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,8 +36,9 @@ def change_rows(model: PreTrainedModel, origins: Sequence[Sequence[int]]) -> Non
 
 def _tables(model: PreTrainedModel) -> list[Tensor]:
     """The tensors with one row per token: matrices (V, H) and biases (V,), each once."""
-    output = model.get_output_embeddings()
-    found = [model.get_input_embeddings().weight]
+    output: Any = model.get_output_embeddings()
+    table: Any = model.get_input_embeddings()
+    found: list[Tensor] = [table.weight]
     if output is not None:
         found += [tensor for tensor in (output.weight, output.bias) if tensor is not None]
         head = getattr(getattr(model, "cls", None), "predictions", None)

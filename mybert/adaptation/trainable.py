@@ -1,6 +1,7 @@
 """Choose the trainable weights: embeddings and heads, rows of new words, or low-rank updates (LoRA)."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ def freeze_encoder(model: MyBertForPreTraining) -> None:
     model.bert.encoder.requires_grad_(False)
 
 
-def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable:
+def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable[..., Any]:
     """Trains the rows of the new words in the embedding and the output bias, and a new masked-language-model head."""
 
     def adjust(model: MyBertForPreTraining) -> None:
@@ -24,14 +25,14 @@ def new_rows_only(new_ids: Sequence[int], new_head: bool) -> Callable:
     return adjust
 
 
-def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable:
+def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable[..., Any]:
     """Low-rank updates of all linear layers of the encoder (Hu et al. 2021), trained together with the new rows and
     merged at the end.
     """
     with needing("lora", "--lora-rank"):
         from peft import LoraConfig, LoraModel
 
-    def adjust(model: MyBertForPreTraining) -> Callable[[], None]:
+    def adjust(model: MyBertForPreTraining) -> Callable[[], object]:
         linear = [name for name, module in model.bert.encoder.named_modules() if isinstance(module, torch.nn.Linear)]
         config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=[f"bert.encoder.{name}" for name in linear])
         adapters = LoraModel(model, config, "default")
@@ -44,7 +45,7 @@ def low_rank(rank: int, new_ids: Sequence[int], new_head: bool) -> Callable:
 def _train_rows(model: MyBertForPreTraining, new_ids: Sequence[int], new_head: bool) -> None:
     chosen = torch.zeros(model.config.vocab_size, dtype=torch.bool)
     chosen[list(new_ids)] = True
-    head, tables = model.cls.predictions, [model.get_input_embeddings().weight]
+    head, tables = model.cls.predictions, [model.bert.embeddings.word_embeddings.weight]
     if new_head:
         head.transform.requires_grad_(True)
         head.bias.requires_grad_(True)

@@ -103,33 +103,33 @@ def check_folder(name: str, path: Path) -> None:
     check_shapes(name, read_json_object(path / CONFIG, "copy it again"), _stored_shapes(path))
 
 
-def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes, file: str = CONFIG) -> None:
+def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes) -> None:
     """Raises a UserError if the configuration of checkpoint `name` is that of another model than its weights.
 
     A model of the wrong size takes minutes and much memory before its weights do not fit. Fields of a wrong type are
     left to the configuration.
-
-    Args:
-        file: the configuration's, for messages.
     """
     for field in ("id2label", "label2id"):
         if not isinstance(config.get(field), dict | None):
             found = short(config[field], 40)
-            raise UserError(f"checkpoint {name}: {field} in {file} is {found}, not an object; restore {file}")
+            raise UserError(f"checkpoint {name}: {field} in {CONFIG} is {found}, not an object; restore {CONFIG}")
     for field, value, weight in _sizes(config, shapes):
-        found = config.get(field)
-        fewer = field == "num_hidden_layers" and _is_count(found) and found < value  # the first ones are read
-        if _is_count(found) and found != value and not fewer:
+        given: Any = config.get(field)
+        fewer = field == "num_hidden_layers" and _is_count(given) and given < value  # the first ones are read
+        if _is_count(given) and given != value and not fewer:
             raise UserError(
-                f"checkpoint {name}: {field} in {file} is {short(found, 40)}, and the weights have {value} "
-                f"({weight}); restore {file}, or copy the checkpoint again"
+                f"checkpoint {name}: {field} in {CONFIG} is {short(given, 40)}, and the weights have {value} "
+                f"({weight}); restore {CONFIG}, or copy the checkpoint again"
             )
-    hidden = config.get("hidden_size")
-    most = {"num_attention_heads": hidden if _is_count(hidden) else _MOST_LABELS, "num_labels": _MOST_LABELS}
+    hidden: Any = config.get("hidden_size")
+    most: dict[str, int] = {
+        "num_attention_heads": hidden if _is_count(hidden) else _MOST_LABELS,
+        "num_labels": _MOST_LABELS,
+    }
     for field, limit in most.items():
-        if _is_count(found := config.get(field)) and found > limit:
+        if _is_count(given := config.get(field)) and given > limit:
             raise UserError(
-                f"checkpoint {name}: {field} in {file} is {short(found, 40)}, more than {limit:,}; restore {file}"
+                f"checkpoint {name}: {field} in {CONFIG} is {short(given, 40)}, more than {limit:,}; restore {CONFIG}"
             )
 
 

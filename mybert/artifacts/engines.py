@@ -19,12 +19,12 @@ from mybert.common.machine import usable_cores
 from mybert.common.progress import Bar
 
 
-def run_tasks(function: Callable[[Any], Any], tasks: Sequence, settings: Any, name: str) -> list:
+def run_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], settings: Any, name: str) -> list[Any]:
     """Computes `[function(task) for task in tasks]` on the engine of `settings`, with a progress bar called `name`.
 
     The function, the tasks and the results are pickled.
     """
-    done = _ENGINES[settings.engine](function, tasks, settings)
+    done: Any = _ENGINES[settings.engine](function, tasks, settings)
     results = [None] * len(tasks)
     with explain_killed(), contextlib.closing(done), one_thread_a_process():
         for number, result in Bar(done, total=len(tasks), desc=name, unit="parts") if tasks else ():
@@ -54,19 +54,19 @@ def one_thread_a_process() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _run_locally(function: Callable, tasks: Sequence, settings: Any) -> Iterator[tuple[int, Any]]:
+def _run_locally(function: Callable[..., Any], tasks: Sequence[Any], settings: Any) -> Iterator[tuple[int, Any]]:
     """Yields the number and the result of each task, in the order of completion."""
     from tokenization.processes import map_unordered  # the vocabulary is counted by it, too
 
     return map_unordered(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
 
 
-def _run_on_ray(function: Callable, tasks: Sequence, settings: Any) -> Iterator[tuple[int, Any]]:
+def _run_on_ray(function: Callable[..., Any], tasks: Sequence[Any], settings: Any) -> Iterator[tuple[int, Any]]:
     """As `_run_locally`, by Ray Data, which repeats the tasks of a lost node on another."""
     return _results(_rows_on_ray(tasks).map(_call, fn_args=(function,)))
 
 
-def map_on_actors(make: Callable[[], Callable[[Any], Any]], tasks: Sequence) -> Iterator[tuple[int, Any]]:
+def map_on_actors(make: Callable[[], Callable[[Any], Any]], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
     """As `_run_on_ray`, by actors that each make one function and call it with tasks.
 
     An actor has a core, and a GPU if the cluster has some. Those of a lost node are started on another.
@@ -81,7 +81,7 @@ def map_on_actors(make: Callable[[], Callable[[Any], Any]], tasks: Sequence) -> 
     return _results(rows.map(_Actor, fn_constructor_args=(make,), compute=pool, **each))
 
 
-def _rows_on_ray(tasks: Sequence) -> Any:
+def _rows_on_ray(tasks: Sequence[Any]) -> Any:
     """A data set of pickled tasks. The cluster is the connected one, that of RAY_ADDRESS, or a new one here."""
     with needing("ray", "--engine ray"):
         import ray
@@ -101,7 +101,7 @@ def _results(rows: Any) -> Iterator[tuple[int, Any]]:
         yield row["number"], result
 
 
-def _call(row: dict, function: Callable) -> dict:
+def _call(row: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
     """Calls a function with the task of a row. Tasks and results are pickled, since columns have one type.
 
     An exception is returned as a result, because Ray would wrap it in its own type.
@@ -121,7 +121,7 @@ class _Actor:
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._made = functools.cache(make)
 
-    def __call__(self, row: dict) -> dict:
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         return _call(row, lambda task: self._made()(task))  # made here, so that an error is a result
 
 

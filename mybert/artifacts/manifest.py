@@ -33,7 +33,9 @@ _STAGES = 8  # at most that are followed, since the inputs of a folder may name 
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "datasets", "numpy")
 
 
-def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dict, counts: dict, **facts) -> None:
+def write_manifest(
+    folder: str | Path, stage: str, *, settings: Any, inputs: dict[str, Any], counts: dict[str, Any], **facts: Any
+) -> None:
     """Writes `folder/manifest.json` and gives weight files the same permissions.
 
     Args:
@@ -47,7 +49,7 @@ def write_manifest(folder: str | Path, stage: str, *, settings: Any, inputs: dic
     manifest = {
         "stage": stage,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "settings": dataclasses.asdict(settings) if dataclasses.is_dataclass(settings) else settings,
+        "settings": dataclasses.asdict(settings) if not isinstance(settings, dict) else settings,
         "inputs": inputs,
         "counts": counts,
         **facts,
@@ -87,13 +89,13 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_manifest(folder: str | Path) -> dict:
+def read_manifest(folder: str | Path) -> dict[str, Any]:
     """Reads the manifest of `folder`; an empty dictionary if there is none."""
     path = Path(folder) / MANIFEST
     return read_json_object(path, f"rebuild {folder}") if path.is_file() else {}
 
 
-def inputs_of(manifest: dict) -> dict[str, dict[str, str]]:
+def inputs_of(manifest: dict[str, Any]) -> dict[str, dict[str, str]]:
     """The entries of the inputs by name, without malformed ones."""
     found = manifest.get("inputs")
     items = found.items() if isinstance(found, dict) else ()
@@ -101,8 +103,8 @@ def inputs_of(manifest: dict) -> dict[str, dict[str, str]]:
 
 
 def behind(
-    manifest: dict, follows: Callable[[str, dict[str, str]], bool], prefix: str = ""
-) -> Iterator[tuple[str, Path, dict]]:
+    manifest: dict[str, Any], follows: Callable[[str, dict[str, str]], bool], prefix: str = ""
+) -> Iterator[tuple[str, Path, dict[str, Any]]]:
     """The manifests of the inputs of a stage, and those of their inputs.
 
     Args:
@@ -132,8 +134,8 @@ def fingerprint(path: str | Path) -> str:
     reports."""
     path = Path(path)
     if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
     digest = hashlib.sha256()
     for file in sorted(p for p in path.rglob("*") if p.is_file() and p.name not in (MANIFEST, REPORT)):
         digest.update(f"{file.relative_to(path).as_posix()}\0{fingerprint(file)}\n".encode())
@@ -180,5 +182,5 @@ class DataInMemory(str):
         made.table = table
         return made
 
-    def __deepcopy__(self, memo: dict) -> Self:
+    def __deepcopy__(self, memo: dict[str, Any]) -> Self:
         return self

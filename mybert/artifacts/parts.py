@@ -71,9 +71,9 @@ class Parts:
             yield self.path(number)
             number += 1
 
-    def counts(self) -> Counter:
+    def counts(self) -> Counter[str]:
         """The sums of the counts of `finished`."""
-        total: Counter = Counter()
+        total: Counter[str] = Counter()
         for number, _ in enumerate(self.finished()):
             total.update(read_json_object(self._counts_path(number), "start again without --resume"))
         return total

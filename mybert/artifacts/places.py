@@ -63,7 +63,7 @@ def _names(value: Any) -> list[str]:
     return [str(name) for name in values if isinstance(name, str) and not isinstance(name, DataInMemory)]
 
 
-def _check_output(stage: Any, field: dataclasses.Field, inputs: list[str]) -> None:
+def _check_output(stage: Any, field: dataclasses.Field[Any], inputs: list[str]) -> None:
     kind, path = field.metadata.get("writes"), getattr(stage, field.name)
     if kind == FILE and path not in (None, "-"):
         refuse_existing_file(path, inputs, overwrite=stage.overwrite)

@@ -23,7 +23,7 @@ _SCRATCH, _JOB, _LOCK = ".scratch", "job.json", "lock"
 LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 
 
-def finished_run(settings: Any, job: RunFingerprint) -> dict | None:
+def finished_run(settings: Any, job: RunFingerprint) -> dict[str, Any] | None:
     """The manifest of the output if `--resume` finds there what the same job has made; None if a run is to compute."""
     if not settings.resume:
         return None
@@ -56,7 +56,7 @@ def work_folder(
 def working(
     settings: Any,
     job: RunFingerprint,
-    staged: Callable,
+    staged: Callable[..., Any],
     is_worth: Callable[[Path], bool],
     close: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[Path, Path]]:

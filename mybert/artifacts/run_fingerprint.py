@@ -91,7 +91,7 @@ class RunFingerprint:
         return [name for name in names if _content(before.get(name)) != _content(self.inputs.get(name))]
 
 
-def _as_json(values: Mapping[str, Any]) -> dict:
+def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values as a manifest returns them; enumerations by their plain value."""
     return json.loads(json.dumps(values, default=lambda value: getattr(value, "value", str(value))))
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import glob
 import logging
 import os
@@ -40,11 +41,11 @@ def staged_folder(
         left: the temporary folder of an interrupted run, to be used instead of a new one.
         keep: called with the folder on failure; returns whether to keep it.
     """
-    existing = {"overwrite": overwrite, "stage": stage, "inputs": inputs}
-    refuse_existing(path, **existing)
+    refuse = functools.partial(refuse_existing, overwrite=overwrite, stage=stage, inputs=inputs)
+    refuse(path)
     path = Path(path).resolve()  # follow a symbolic link: its target is replaced
     with exclusive_lock(path):
-        refuse_existing(path, **existing)  # another run may have created it meanwhile
+        refuse(path)  # another run may have created it meanwhile
         folder = left or _temporary_folder(path)
         try:
             with report_full_disk(path):

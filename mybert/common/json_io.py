@@ -51,7 +51,7 @@ def _check_depth(value: Any) -> None:
     raise ValueError(_TOO_DEEP)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -102,7 +102,7 @@ def is_json(content: str | bytes) -> bool:
     return True
 
 
-def unwritable(record: dict) -> str | None:
+def unwritable(record: dict[str, Any]) -> str | None:
     """Why a record of JSON cannot be written again: half of a surrogate pair, or too deep nesting."""
     try:
         json.dumps(record, ensure_ascii=False, default=str).encode()

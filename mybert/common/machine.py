@@ -150,13 +150,15 @@ class Threads:
 
     def _wait_busily(self, busily: bool) -> None:
         openmp = _openmp()
+        if openmp is None:
+            return
         if hasattr(openmp, "kmp_set_blocktime"):  # of LLVM and Intel: macOS, Windows, conda
             openmp.kmp_set_blocktime(200 if busily else 0)  # milliseconds; 200 is the default
-        elif hasattr(openmp, "GOMP_parallel") and busily == (self._sleeping is not None):
-            if busily:
+        elif hasattr(openmp, "GOMP_parallel"):
+            if busily and self._sleeping is not None:
                 self._sleeping.set()
                 self._sleeping = None
-            else:
+            elif not busily and self._sleeping is None:
                 self._sleeping = threading.Event()
                 threading.Thread(target=_add_threads, args=(openmp, self._sleeping), daemon=True).start()
 

@@ -34,7 +34,7 @@ class Metric(NamedTuple):
         return value < other if self.is_loss else value > other
 
 
-_METRICS: dict[str, tuple] = {  # the fields of `Metric`
+_METRICS: dict[str, tuple[Any, ...]] = {  # the fields of `Metric`
     "accuracy": ("accuracy", "share of correct predictions", True),
     "exact_match": ("exact answers", "share of answers that equal a reference", True),
     "f1": ("F1", "harmonic mean of precision and recall", True),
@@ -66,8 +66,8 @@ def metric_of(name: str) -> Metric:
 
 def interval_of(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:
     """The 95% interval of a metric in results; None where all bootstrap samples are equal, as for rows all right."""
-    low, high = found.get("intervals_95", {}).get(name) or (None, None)
-    return None if low == high else (low, high)
+    interval = found.get("intervals_95", {}).get(name)
+    return (interval[0], interval[1]) if interval and interval[0] != interval[1] else None
 
 
 def percent(share: float) -> str:

@@ -84,7 +84,7 @@ def no_dataset_bars() -> Iterator[None]:
 @contextlib.contextmanager
 def no_model_bars() -> Iterator[None]:
     """Disables transformers' progress bars of loading and saving in this block; they would interrupt printed lines."""
-    from huggingface_hub.utils import enable_progress_bars
+    from huggingface_hub.utils.tqdm import enable_progress_bars
     from transformers.utils import logging  # here, since its import takes seconds
 
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 import argparse
 import math
 import re
+from typing import Self
 
 from mybert.common.errors import short
 
@@ -22,7 +23,7 @@ class Quantity(float):
         argparse.ArgumentTypeError: the text is not such a number; argparse adds the name of the flag.
     """
 
-    def __new__(cls, text: str | float):
+    def __new__(cls, text: str | float) -> Self:
         match = _WRITTEN.fullmatch(str(text).strip())
         try:
             value = float(match[1]) * 1000 ** _POWERS[match[2].upper()] if match else math.nan
@@ -45,7 +46,7 @@ class Duration(float):
         argparse.ArgumentTypeError: the text is not such a time; argparse adds the name of the flag.
     """
 
-    def __new__(cls, text: str | float):
+    def __new__(cls, text: str | float) -> Self:
         match = _WRITTEN_TIME.fullmatch(str(text).strip())
         try:
             parts = zip(match.groups() if match else (), _SECONDS.values(), strict=False)

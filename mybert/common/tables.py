@@ -1,6 +1,7 @@
 """Tables printed at the end of a command."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -8,7 +9,7 @@ from rich.table import Table
 from mybert.common.terminal import line_width
 
 
-def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | None = None) -> None:
+def print_table(title: str, rows: Iterable[Sequence[Any]], columns: Sequence[str] | None = None) -> None:
     """Prints a table. Numbers are right-aligned, integers have thousands separators, floats have four digits.
 
     Without `columns` there is no header, and rows are (name, value) pairs.
@@ -25,7 +26,7 @@ def print_table(title: str, rows: Iterable[Sequence], columns: Sequence[str] | N
     console.print(table, markup=False)
 
 
-def format_cell(value) -> str:
+def format_cell(value: Any) -> str:
     """One cell as text: `1,234`, `0.1234`, `12.35`, or the value itself."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)

@@ -1,12 +1,11 @@
 """Text on terminals: at most 100 columns, wrapped between words."""
 
 import contextlib
-import io
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 _MOST = 100
 
@@ -40,7 +39,7 @@ def _wrap(line: str, width: int) -> str:
 class _Wrapping:
     """A terminal whose long lines are wrapped, except those with control characters."""
 
-    def __init__(self, stream: io.TextIOBase):
+    def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:

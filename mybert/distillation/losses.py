@@ -31,7 +31,7 @@ def relation_loss(student: list[Tensor], teacher: list[Tensor], lengths: Tensor,
         student, teacher: queries, keys and values, (T, H) each.
         lengths: (N,) of the sequences.
     """
-    total = 0.0
+    total = torch.zeros((), device=lengths.device)
     for own, other in zip(student, teacher, strict=True):
         found, real = _relations(own, lengths, heads)
         expected, _ = _relations(other, lengths, heads)

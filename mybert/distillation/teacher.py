@@ -18,7 +18,7 @@ from mybert.distillation.losses import cosine_loss, relation_loss, state_loss
 from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSettings, weights
 from mybert.inference.checkpoint import open_checkpoint, trained_tokens
 from mybert.pretraining.data.masking import IGNORED
-from mybert.pretraining.evaluation import label_sums, metrics_from_sums
+from mybert.pretraining.evaluation import label_sums, metrics_of
 from mybert.training.objective import soft_loss
 from tokenization import MyBertTokenizer
 
@@ -135,14 +135,14 @@ class Comparison:
         return sorted(wanted)
 
     def losses(
-        self, student: nn.Module, inputs: dict, logits: Tensor, states: tuple[Tensor, ...] | None
+        self, student: nn.Module, inputs: dict[str, Any], logits: Tensor, states: Any
     ) -> tuple[dict[str, Tensor], Tensor | None]:
         """
         Args:
             student: the model itself, not its wrapper.
             inputs: of the student, with labels.
             logits: (n, V) of the student at `masked_lm_positions`.
-            states: hidden states of the student.
+            states: hidden states of the student, a tuple; None if no loss needs them.
 
         Returns:
             The mean of each loss over labelled or all real tokens, in the order of `names`; and the logits (n, V) of
@@ -155,7 +155,7 @@ class Comparison:
         with torch.no_grad():
             wanted = self._states(depth, relation_layer) or False
             places = inputs["masked_lm_positions"] if "soft" in self.weights else ()
-            output = self.teacher.bert(**batch, output_hidden_states=wanted, tokens_to_keep=places)
+            output: Any = self.teacher.bert(**batch, output_hidden_states=wanted, tokens_to_keep=places)
         found, expected, mask = {}, None, inputs.get("attention_mask")
         if "soft" in self.weights:
             with torch.no_grad():
@@ -167,8 +167,8 @@ class Comparison:
         if "cosine" in self.weights:
             found["cosine"] = cosine_loss(_tokens(states[-1], mask), _tokens(output.hidden_states[-1], mask))
         if "mse" in self.weights:
-            own = len(states) - 1
-            pairs = [(layer, round(layer * depth / own)) for layer in range(1, own + 1)]
+            layers = len(states) - 1
+            pairs = [(layer, round(layer * depth / layers)) for layer in range(1, layers + 1)]
             mapped = [(_tokens(states[i], mask), _tokens(output.hidden_states[j], mask)) for i, j in pairs]
             found["mse"] = state_loss(*map(list, zip(*mapped, strict=True)))
         if "relations" in self.weights:
@@ -182,7 +182,7 @@ class Comparison:
 
     # The run
 
-    def student_inputs(self, student: MyBertForPreTraining, inputs: dict) -> dict[str, Any]:
+    def student_inputs(self, student: MyBertForPreTraining, inputs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the student: unmasked, without labels, if no loss uses masked tokens."""
         inputs = {**inputs, "sparse_logits": True}
         inputs["output_hidden_states"] = self.student_states(student) or False
@@ -200,7 +200,9 @@ class Comparison:
         # no zero gradients, which weight decay follows
         return self.weights["hard"] * hard + total if "hard" in self.weights else total
 
-    def evaluation_sums(self, student: MyBertForPreTraining, labels: Tensor, inputs: dict, outputs: Any) -> Tensor:
+    def evaluation_sums(
+        self, student: MyBertForPreTraining, labels: Tensor, inputs: dict[str, Any], outputs: Any
+    ) -> Tensor:
         """(1, 3 + 2 n) of a batch: the sums of the teacher, then of each loss, then their counts.
 
         A loss is summed over the tokens that it averages: the labelled ones, or all. The teacher has sums if the
@@ -221,8 +223,8 @@ class Comparison:
     def metrics_from_sums(self, prediction: EvalPrediction) -> dict[str, float]:
         """The metrics of an evaluation from the sums of its batches: those of pretraining, then `evaluation_sums`."""
         rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 9 + 2 * len(self.names))
-        metrics = metrics_from_sums(EvalPrediction(rows[:, :6], None))
-        of_teacher = metrics_from_sums(EvalPrediction(np.pad(rows[:, 6:9], ((0, 0), (0, 3))), None))
+        metrics = metrics_of(rows[:, :6])
+        of_teacher = metrics_of(np.pad(rows[:, 6:9], ((0, 0), (0, 3))))
         sums, counts = np.split(rows[:, 9:].sum(0), 2)
         losses = dict(zip(self.names, (sums / np.maximum(counts, 1)).tolist(), strict=True))
         metrics["loss"] = self.total(metrics["loss"], losses)
@@ -235,7 +237,7 @@ def _tokens(states: Tensor, mask: Tensor | None) -> Tensor:
     return states[0] if mask is None else states[mask.bool()]
 
 
-def _projections(model: nn.Module, layer: int, states: Tensor) -> list[Tensor]:
+def _projections(model: Any, layer: int, states: Tensor) -> list[Tensor]:
     """Queries, keys and values of layer number `layer` (from 1), computed from its input (T, H)."""
     attention = model.bert.encoder.layer[layer - 1].attention.self
     return [attention.query(states), attention.key(states), attention.value(states)]

@@ -48,8 +48,8 @@ class Evaluation(NamedTuple):
     intervals: dict[str, tuple[float, float]]
     baselines: dict[str, float]
     simple: dict[str, dict[str, float]]
-    predictions: list[dict]
-    references: list
+    predictions: list[dict[str, Any]]
+    references: list[Any]
     errors: list[float]
     worst: dict[int, list[str]]
     labels: dict[str, LabelScores]
@@ -63,7 +63,7 @@ class Evaluation(NamedTuple):
         """Number of truncated rows."""
         return sum(self.truncated)
 
-    def results(self) -> dict:
+    def results(self) -> dict[str, Any]:
         """Numbers for results.json."""
         rate = None if self.seconds is None else round(len(self.predictions) / max(self.seconds, 1e-6), 1)
         return {
@@ -83,7 +83,7 @@ def analyse(
     task: Task,
     found: Evaluation,
     numbers: Sequence[int],
-    given: Sequence[Mapping],
+    given: Sequence[Mapping[str, Any]],
     slices: Sequence[str],
     metric: str,
     suspects: Sequence[Suspect] = (),
@@ -131,14 +131,15 @@ def check_slices(splits: Sequence[Split], slices: Sequence[str]) -> None:
             raise UserError(f"--slices {name}: expected a column of {sources}: {short_list(list(columns))}")
 
 
-def groups_of_column(given: Sequence[Mapping], name: str) -> list[str]:
+def groups_of_column(given: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     """A group for each row: the value, its range if there are many different numbers, or `missing` beside ranges."""
     values = [row.get(name) for row in given]
     numbers = [_number(value) for value in values]
-    known = [number for number in numbers if number is not None and math.isfinite(number)]
-    if len(set(known)) > _GROUPS and None not in numbers:
+    read = [number for number in numbers if number is not None]
+    known = [number for number in read if math.isfinite(number)]
+    if len(set(known)) > _GROUPS and len(read) == len(numbers):
         groups = iter(quarters(known))
-        return [next(groups) if math.isfinite(number) else "missing" for number in numbers]
+        return [next(groups) if math.isfinite(number) else "missing" for number in read]
     return _frequent([value if isinstance(value, str) else repr(value) for value in values])
 
 
@@ -181,7 +182,7 @@ def _written(numbers: Sequence[float]) -> list[str]:
     return rounded if len(set(rounded)) == len(set(exact)) else exact
 
 
-def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -> list[dict]:
+def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -> list[dict[str, Any]]:
     """Rows, score and 95% interval of each group."""
     generator, scores = np.random.default_rng(0), []
     for name, rows in rows_by_group(groups).items():
@@ -195,10 +196,10 @@ def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -
 
 
 def intervals(
-    task: Task, predictions: Sequence, references: Sequence, samples: int, generator: np.random.Generator
+    task: Task, predictions: Sequence[Any], references: Sequence[Any], samples: int, generator: np.random.Generator
 ) -> dict[str, tuple[float, float]]:
     """The interval of each metric that has one, from bootstrap `samples` of the rows."""
-    rows, drawn = len(references), {}
+    rows, drawn = len(references), dict[str, list[float]]()
     at_once = max(1, _INDICES_AT_ONCE // rows)
     for first in range(0, samples, at_once):
         indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
@@ -223,11 +224,12 @@ def rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
 def _order(name: str) -> tuple[bool, float, str]:
     """Ranges by their upper bound, other names by the alphabet."""
     number = _number(name.rpartition(" to ")[2])
-    is_text = number is None or math.isnan(number)
-    return is_text, 0.0 if is_text else number, name
+    if number is None or math.isnan(number):
+        return True, 0.0, name
+    return False, number, name
 
 
-def _curves(found: Evaluation) -> dict[str, dict]:
+def _curves(found: Evaluation) -> dict[str, dict[str, Any]]:
     """Precision and recall of the most frequent labels at every threshold of their probability."""
     first = found.predictions[0] if found.predictions else {}
     if not isinstance(first.get("scores"), Mapping):
@@ -255,7 +257,9 @@ def _curves(found: Evaluation) -> dict[str, dict]:
     return curves
 
 
-def _suspect(suspect: Suspect, runs: int, numbers: Sequence[int], given: Sequence[Mapping]) -> dict[str, Any]:
+def _suspect(
+    suspect: Suspect, runs: int, numbers: Sequence[int], given: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     row, answer = suspect.row, suspect.answer
     word = f"{answer.word}: " if answer.word else ""
     names = {True: "yes", False: "no"} if isinstance(answer.reference, bool) else {}
@@ -270,7 +274,7 @@ def _suspect(suspect: Suspect, runs: int, numbers: Sequence[int], given: Sequenc
     }
 
 
-def _text(row: Mapping) -> str:
+def _text(row: Mapping[str, Any]) -> str:
     texts = [value for value in row.values() if isinstance(value, str)]
     texts = texts or [" ".join(map(str, value)) for value in row.values() if isinstance(value, list)][:1]  # not tags
     return " · ".join(texts)[:_TEXT]

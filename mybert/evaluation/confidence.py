@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     score: float
 
     @property
-    def classes(self) -> tuple:
+    def classes(self) -> tuple[Any, ...]:
         """Names of reference and prediction whose probabilities are comparable over rows."""
         if isinstance(self.reference, bool):
             return (self.word, self.reference), (self.word, self.predicted)
@@ -54,7 +54,7 @@ class Suspect(NamedTuple):
 
 
 def find_suspects(
-    predictions: Sequence[Mapping], references: Sequence, runs: Sequence[Sequence[float]] = ()
+    predictions: Sequence[Mapping[str, Any]], references: Sequence[Any], runs: Sequence[Sequence[float]] = ()
 ) -> list[Suspect]:
     """The rows whose label looks incorrect, the worst first.
 
@@ -81,7 +81,7 @@ def find_suspects(
     return wrong[:count]
 
 
-def _answers(prediction: Mapping, reference: Any) -> list[Answer]:
+def _answers(prediction: Mapping[str, Any], reference: Any) -> list[Answer]:
     """The answers of a row: a label, a choice or each tag; none if the model gives no probabilities of them.
 
     Predictions of tags lack the probability of other tags; it is then at most the rest.
@@ -102,7 +102,9 @@ def _answers(prediction: Mapping, reference: Any) -> list[Answer]:
     return [Answer("", reference, scores[reference], answer, scores[answer])]
 
 
-def confidences(predictions: Sequence[Mapping], references: Sequence) -> tuple[np.ndarray, np.ndarray] | None:
+def confidences(
+    predictions: Sequence[Mapping[str, Any]], references: Sequence[Any]
+) -> tuple[np.ndarray, np.ndarray] | None:
     """The probability of each predicted class, and whether it is right: of rows, tags, or each of several labels.
 
     Returns:
@@ -115,7 +117,7 @@ def confidences(predictions: Sequence[Mapping], references: Sequence) -> tuple[n
     return np.array([answer.score for answer in found], dtype=np.float64), np.array(right, dtype=bool)
 
 
-def reliability(confidence: np.ndarray, right: np.ndarray) -> dict:
+def reliability(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     """Expected calibration error and the bins of a reliability diagram (Naeini et al. 2015).
 
     Args:

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -39,7 +40,8 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
 
     Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
     """
-    console = Console(file=io.StringIO(), width=_WIDTH, emoji=False, highlight=False)
+    text = io.StringIO()
+    console = Console(file=text, width=_WIDTH, emoji=False, highlight=False)
     errors = found.errors
     if found.matrix is not None:
         console.print(_matrix_table(found.matrix), markup=False)
@@ -53,7 +55,7 @@ def write_errors(path: Path, split: Split, found: Evaluation) -> None:
         console.print(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
         for line in lines or _fields(split.rows[row], found.predictions[row]):
             console.print(f"  {line}", markup=False, soft_wrap=True)
-    path.write_text(console.file.getvalue(), encoding="utf-8", newline="\n")
+    path.write_text(text.getvalue(), encoding="utf-8", newline="\n")
 
 
 def _summary(errors: Sequence[float], worst: int) -> str:
@@ -64,7 +66,7 @@ def _summary(errors: Sequence[float], worst: int) -> str:
     return f"{incorrect} of {len(errors)} {are} incorrect, the mean error is {np.mean(errors):.4g}; the worst {worst}:"
 
 
-def _fields(row: dict, prediction: dict) -> list[str]:
+def _fields(row: dict[str, Any], prediction: dict[str, Any]) -> list[str]:
     shown = {name: value for name, value in prediction.items() if name not in _LONG}
     texts = {name: " ".join(str(value).split()) for name, value in {**row, "predicted": shown}.items()}
     return [f"{name}: {text if len(text) <= _CELL else f'{text[: _CELL - 1]}…'}" for name, text in texts.items()]
@@ -127,7 +129,7 @@ def _draw_matrix(axis: Axes, matrix: Matrix) -> None:
         for reference, prediction in np.ndindex(matrix.counts.shape):
             colour = "white" if shares[reference, prediction] > 0.5 else "black"
             count = matrix.counts[reference, prediction]
-            axis.text(prediction, reference, count, ha="center", va="center", color=colour)
+            axis.text(prediction, reference, str(count), ha="center", va="center", color=colour)
 
 
 def _draw_labels(axis: Axes, labels: dict[str, LabelScores]) -> None:

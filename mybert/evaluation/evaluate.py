@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -32,6 +33,7 @@ from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
 from mybert.evaluation.training_rows import describe_training_rows, find_training_rows
 from mybert.inference.logits import logits_of, token_count
+from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.task_checkpoint import load_finetuned
 from mybert.rows.splits import Split
 from mybert.tasks.base import CUT, ROW, Task
@@ -53,6 +55,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
     Raises:
         UserError: checkpoint, rows, output or a setting cannot be used; nothing is written.
     """
+    assert settings.data is not None  # otherwise `mybert.retrieval` evaluates documents
     inputs = (settings.model, settings.data)
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
         model, tokenizer, task = load_finetuned(settings)
@@ -87,7 +90,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
 
 
 def evaluate_rows(
-    model: PreTrainedModel,
+    model: PreTrainedModel | OnnxModel,
     task: Task,
     tokenizer: PreTrainedTokenizerBase,
     rows: Dataset,
@@ -147,7 +150,7 @@ def write_evaluation(
     folder: Path,
     found: Evaluation,
     split: Split,
-    facts: dict,
+    facts: dict[str, Any],
     task: Task,
     settings: EvaluationOptions,
     model: str,
@@ -185,7 +188,7 @@ def _write_suspects(
     suspects: Sequence[Suspect],
     found: Evaluation,
     split: Split,
-    given: Sequence[dict],
+    given: Sequence[dict[str, Any]],
     task: Task,
     form: str,
     model: str,
@@ -216,8 +219,8 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
         others = [scores[name] for scores in (found.baselines, *found.simple.values())]
         rows.append((task.title(name), value, interval, *others))
     rate, cut = found.results()["rows_per_second"], found.cut
-    more = f"{'' if rate is None else f', {rate:,} rows/s'}{f', {cut:,} truncated to --max-length' if cut else ''}"
-    print(f"{source}: {counted(len(found.predictions), 'row')}{more}")
+    notes = f"{'' if rate is None else f', {rate:,} rows/s'}{f', {cut:,} truncated to --max-length' if cut else ''}"
+    print(f"{source}: {counted(len(found.predictions), 'row')}{notes}")
     print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction", *found.simple))
     if len(found.labels) > 1:
         rows = [(visible(name), *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]

@@ -24,7 +24,7 @@ class RowToLabel(NamedTuple):
         reference: the label that the row has, as `Task.references` returns it; None if it has none.
     """
 
-    given: dict | str
+    given: dict[str, Any] | str
     row: dict[str, Any]
     prediction: dict[str, Any]
     score: float
@@ -84,7 +84,8 @@ def _text(one: RowToLabel) -> tuple[str, Sequence[Sequence[int]]]:
 def _spans(one: RowToLabel, tags: Sequence[str], task: Task) -> list[dict[str, Any]]:
     """In characters of the text the entities of `tags`, or the tags if they do not name entities."""
     offsets, spans = _text(one)[1], []
-    for label, place in task.labelled_spans([{"tags": tags}], [tags])[0]:
+    found, _ = task.labelled_spans([{"tags": tags}], [tags]) or (set(), set())
+    for label, place in found:
         first, after = place[1:] if isinstance(place, tuple) else (place, place + 1)
         spans.append({"start": offsets[first][0], "end": offsets[after - 1][1], "label": label})
     return sorted(spans, key=lambda span: span["start"])

@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -35,7 +36,7 @@ def cross_validated(job: Job, run: Run, output: Path) -> Job:
     return dataclasses.replace(_with_data(job, out_of_fold=logits, splits=splits), task=task)
 
 
-def _with_data(job: Job, **changes) -> Job:
+def _with_data(job: Job, **changes: Any) -> Job:
     return dataclasses.replace(job, data=dataclasses.replace(job.data, **changes))
 
 
@@ -53,7 +54,9 @@ def _out_of_fold(job: Job, run: Run, runs: Path, features: Dataset, folds: int) 
             own = _with_data(job, splits={"train": rest}, train_features=part)
             if arguments.process_index == 0 and not job.data.few_labels:
                 print(f"fold {fold + 1} of {folds}", flush=True)
-            model = (train_few(own, run)[0] if job.data.few_labels else _trained(own, run, folder)).eval()
+            few = job.data.few_labels
+            model = train_few(own, run, f"{fold} of {folds} folds")[0] if few else _trained(own, run, folder)
+            model.eval()
             logits = logits_of(model, job.task, job.tokenizer, features.select(np.flatnonzero(inside)))
             folder.mkdir(parents=True, exist_ok=True)
             np.savez(folder / f"partial.{_LOGITS}", *logits)
@@ -71,4 +74,4 @@ def _trained(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     if model is None:  # trained before the run was killed
         task = dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(folder / MODEL)))
         model = new_model(task, str(folder / MODEL))
-    return model.to(job.arguments.device)
+    return model.to(job.arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers

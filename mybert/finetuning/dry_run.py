@@ -36,7 +36,7 @@ def _print_plan(job: Job, planned: Sequence[Run], trainer: RunTrainer) -> None:
         ("runs", len(planned)),
         ("learning rate of the first run", f"{recipe.learning_rate:g}"),
         ("training features", len(features)),
-        ("tokens per sequence (--max-length)", job.task.options.max_length),
+        ("tokens per sequence (--max-length)", job.task.options.length),
         ("training rows cut at --max-length", rows_cut(features)),
         ("steps of the first run", trainer.planned_steps()),
         ("features per step", trainer.get_total_train_batch_size(trainer.args)),

@@ -17,7 +17,7 @@ import torch
 from datasets import Dataset
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import TrainingArguments
 
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.inference.logits import as_rows, inputs_of, logits_of_rows
@@ -51,7 +51,7 @@ def has_few_labels(task: Task, rows: Dataset) -> bool:
     """Whether texts have classes, 10 rows or more, and fewer than `FEW` of a class on average."""
     if task.name != "text-classification" or task.config.problem_type not in (SINGLE, MULTI):
         return False
-    return 10 <= len(rows) < FEW * task.config.num_labels
+    return 10 <= len(rows) < FEW * len(task.id2label)
 
 
 def targets_of(labels: int, features: Dataset) -> np.ndarray:
@@ -60,7 +60,7 @@ def targets_of(labels: int, features: Dataset) -> np.ndarray:
     return found.astype(np.float32) if found.ndim == 2 else np.eye(labels, dtype=np.float32)[found]
 
 
-def append_mean_layer(model: PreTrainedModel) -> None:
+def append_mean_layer(model: Any) -> None:
     """Appends a layer after which each token has the mean of the hidden states, normed, and an identity as the pooler.
 
     Queries and keys are zero, so that attention is equal; values and output are identities; the feed-forward is zero.
@@ -81,19 +81,20 @@ def append_mean_layer(model: PreTrainedModel) -> None:
 
 
 def train(
-    model: PreTrainedModel,
+    model: Any,
     features: Dataset,
-    collate: Callable,
+    collate: Callable[..., Any],
     seed: int,
     class_weights: bool = False,
     bf16: bool = False,
+    after_step: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Trains the encoder, with `bf16` in mixed precision, then the head.
+    """Trains the encoder, with `bf16` in mixed precision, then the head. `after_step` may stop it by an exception.
 
     Returns:
         The log: an entry of each step, as Trainer logs it, and one of the end.
     """
-    began, tokens, log = time.perf_counter(), 0, []
+    began, tokens, log = time.perf_counter(), 0, list[dict[str, Any]]()
     targets = targets_of(model.config.num_labels, features)
     encoder = model.base_model.encoder
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
@@ -101,6 +102,7 @@ def train(
         tokens += count
         log.append({"step": len(log) + 1, "loss": loss, "num_input_tokens_seen": tokens})
         log[-1] |= {"training_seconds": time.perf_counter() - began}
+        after_step()
     encoder.load_state_dict({name: (before[name] + weight) / 2 for name, weight in encoder.state_dict().items()})
     model.eval()
     append_mean_layer(model)
@@ -110,7 +112,7 @@ def train(
 
 
 def _contrastive_steps(
-    model: PreTrainedModel, features: Dataset, targets: np.ndarray, collate: Callable, seed: int, bf16: bool
+    model: Any, features: Dataset, targets: np.ndarray, collate: Callable[..., Any], seed: int, bf16: bool
 ) -> Iterator[tuple[float, int]]:
     """Trains the layers so that the mean hidden states of rows with the same labels are similar.
 
@@ -176,10 +178,10 @@ def _batches(targets: np.ndarray, generator: np.random.Generator) -> Iterator[li
 
 
 def fit_head(
-    model: PreTrainedModel,
+    model: Any,
     features: Dataset,
     targets: np.ndarray,
-    collate: Callable,
+    collate: Callable[..., Any],
     class_weights: bool = False,
 ) -> None:
     """Sets the classifier to the logistic regression of the pooled vectors."""

@@ -25,14 +25,14 @@ def held_out_rows(rows: Dataset, task: Task, share: float, seed: int) -> list[in
     """
     keys, labels = _groups(rows, task), task.row_labels(rows)
     sizes, total = Counter(keys), Counter(label for some in labels for label in some)
-    labels_of: dict[int, Counter] = {key: Counter() for key in sizes}
+    labels_of: dict[int, Counter[str]] = {key: Counter() for key in sizes}
     for key, some in zip(keys, labels, strict=True):
         labels_of[key].update(some)
     expected, half = share * len(keys), min(share, 1 - share) * len(keys) / 2
     least, most = max(math.ceil(expected - half), 1), max(math.floor(expected + half), 1)
     hashes = {key: hash_of(f"{seed} {key}") / 2**64 for key in sizes}
     chosen: set[int] = set()
-    count, held = 0, Counter()
+    count, held = 0, Counter[str]()
     for key in sorted(sizes, key=hashes.__getitem__):
         own = labels_of[key]
         wanted = count < least or (hashes[key] < share and count + sizes[key] <= most)

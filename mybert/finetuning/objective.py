@@ -60,7 +60,9 @@ class Finetuning(Objective):
             self._subset.follow(optimizer)
         return optimizer
 
-    def loss(self, compute: Callable, inputs: dict, with_outputs: bool, items: Tensor | None) -> Any:
+    def loss(
+        self, compute: Callable[..., Any], inputs: dict[str, Any], with_outputs: bool, items: Tensor | None
+    ) -> Any:
         for part in self._frozen:
             part.eval()  # Trainer sets the whole model to training mode before every batch
         if TEACHER_LOGITS not in inputs:
@@ -68,6 +70,7 @@ class Finetuning(Objective):
         inputs = outside_positions(inputs)
         logits = inputs.pop(TEACHER_LOGITS)
         loss, outputs = compute(inputs, True)
+        assert self._soft_labels is not None  # its collator has added the logits
         soft = self._soft_labels.loss(outputs, logits) / self._soft_items * self.trainer.loss_scale
         share = self._soft_labels.share
         loss = share * soft + (1 - share) * loss
@@ -91,7 +94,7 @@ class Finetuning(Objective):
         state = self.trainer.state
         kept = state.best_global_step if self.trainer.args.load_best_model_at_end else state.global_step
         if self._evaluated is None or not self._evaluated[0] == kept == state.global_step:
-            self.trainer.evaluate()
+            return self.trainer.evaluate()
         return self._evaluated[1]
 
     def _mark_best(self, metrics: dict[str, float]) -> None:
@@ -100,10 +103,10 @@ class Finetuning(Objective):
         Few validation rows give the same score at many steps; Trainer would keep the first of them.
         """
         arguments, state = self.trainer.args, self.trainer.state
-        value, sign = metrics[arguments.metric_for_best_model], 1 if arguments.greater_is_better else -1
+        value, sign = metrics[str(arguments.metric_for_best_model)], 1 if arguments.greater_is_better else -1
         is_best = sign * value > (-math.inf if state.best_metric is None else sign * state.best_metric)
         losses = {entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry}
-        if value == state.best_metric and metrics["eval_loss"] < losses.get(state.best_global_step, -math.inf):
+        if value == state.best_metric and metrics["eval_loss"] < losses.get(state.best_global_step or 0, -math.inf):
             state.best_global_step, is_best = state.global_step, True
         self.trainer.control.should_save |= is_best and arguments.load_best_model_at_end
 
@@ -119,8 +122,8 @@ class Finetuning(Objective):
 class EpochLengthSampler(LengthGroupedSampler):
     """Groups by length in an order that depends on seed and epoch only, so that a resumed epoch continues it."""
 
-    def __init__(self, *args, seed: int, **kwargs):
-        super().__init__(*args, generator=torch.Generator(), **kwargs)
+    def __init__(self, batch_size: int, lengths: list[int], seed: int):
+        super().__init__(batch_size, lengths=lengths, generator=torch.Generator())
         self.seed = seed
 
     def set_epoch(self, epoch: int) -> None:
@@ -139,29 +142,35 @@ class WeightedLoss:
         counts = np.bincount(labels[labels >= 0], minlength=classes)
         self.weights = torch.tensor(counts.sum() / (classes * np.maximum(counts, 1)), dtype=torch.float32)
 
-    def __call__(self, outputs: dict, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+    def __call__(
+        self, outputs: dict[str, Any], labels: Tensor, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
         logits = outputs["logits"].flatten(0, -2).float()
         self.weights = self.weights.to(logits.device)
         total = nn.functional.cross_entropy(logits, labels.flatten(), weight=self.weights, reduction="sum")
         return total / at_least_one((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
-def metrics_function(
-    task: Task, features: Dataset, rows: Dataset, config: PreTrainedConfig
-) -> Callable[[EvalPrediction], dict[str, float]]:
+class Scoring:
     """The `compute_metrics` of Trainer: tunes thresholds, writes them into the model's `config`, and scores.
 
-    Its attribute `errors` has the error of each row in the last evaluation.
+    Attributes:
+        errors: the error of each row in the last evaluation.
     """
 
-    def compute(evaluation: EvalPrediction) -> dict[str, float]:
-        logits = evaluation.predictions
-        logits = list(np.stack(logits, -1) if isinstance(logits, tuple) else logits)
-        values = task.tuned(logits, features, rows)
-        config.update(values)
-        tuned = task.with_config(**values)
-        predictions, references = tuned.decode(logits, features, rows), tuned.references(rows)
-        compute.errors = tuned.errors(predictions, references)
-        return tuned.score(predictions, references)
+    def __init__(self, task: Task, features: Dataset, rows: Dataset, config: PreTrainedConfig):
+        self._task, self._features, self._rows, self._config = task, features, rows, config
+        self.errors: list[float] = []
 
-    return compute
+    def __call__(self, evaluation: EvalPrediction) -> dict[str, float]:
+        logits = evaluation.predictions
+        return self.score(list(np.stack(logits, -1) if isinstance(logits, tuple) else logits))
+
+    def score(self, logits: Sequence[np.ndarray]) -> dict[str, float]:
+        """The metrics of the logits of each feature."""
+        values = self._task.tuned(logits, self._features, self._rows)
+        self._config.update(values)
+        tuned = self._task.with_config(**values)
+        predictions, references = tuned.decode(logits, self._features, self._rows), tuned.references(self._rows)
+        self.errors = tuned.errors(predictions, references)
+        return tuned.score(predictions, references)

@@ -4,7 +4,7 @@ import copy
 import itertools
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mybert.common.metrics import metric_of, metric_title
 from mybert.common.tables import print_table
@@ -46,10 +46,12 @@ class Run(NamedTuple):
 def planned_runs(settings: FinetuneSettings, arguments: FinetuningArguments) -> list[Run]:
     """All runs, grouped by recipe."""
     if settings.sweep is not None:
-        recipes = [Recipe(*values) for values in itertools.product(*SWEEPS[settings.sweep].values())]
+        values: Any = itertools.product(*SWEEPS[settings.sweep].values())
+        recipes = [Recipe(*some) for some in values]
     else:
-        batch_size, epochs = arguments.per_device_train_batch_size, float(arguments.num_train_epochs)
-        recipes = [Recipe(arguments.learning_rate, batch_size, epochs)]
+        rate, epochs = arguments.learning_rate, arguments.num_train_epochs
+        assert rate is not None and epochs is not None  # chosen by now
+        recipes = [Recipe(rate, arguments.per_device_train_batch_size, float(epochs))]
     seeds = range(arguments.seed, arguments.seed + settings.seeds)
     return [Run(recipe, seed) for recipe in recipes for seed in seeds]
 
@@ -72,8 +74,8 @@ def summarise(scores: dict[Run, float], metric: str) -> list[Summary]:
     """One summary per recipe, the best mean first; equal means keep their order."""
     sign = -1 if metric_of(metric).is_loss else 1
     found = []
-    for recipe, runs in itertools.groupby(scores, key=lambda run: run.recipe):
-        runs = list(runs)
+    for recipe, group in itertools.groupby(scores, key=lambda run: run.recipe):
+        runs = list(group)
         values = [scores[run] for run in runs]
         deviation = statistics.stdev(values) if len(values) > 1 else None
         best = max(runs, key=lambda run: sign * scores[run])

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from datasets import Dataset
@@ -17,13 +18,8 @@ from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import HISTORY, RESULTS, versions, write_json
 from mybert.common.languages import MANY_UNKNOWN
 from mybert.common.tables import format_cell
-from mybert.evaluation.evaluate import (
-    Evaluation,
-    evaluate_rows,
-    print_evaluation,
-    print_if_nothing_learned,
-    write_evaluation,
-)
+from mybert.evaluation.analysis import Evaluation
+from mybert.evaluation.evaluate import evaluate_rows, print_evaluation, print_if_nothing_learned, write_evaluation
 from mybert.evaluation.training_rows import TRAINING_ROWS
 from mybert.finetuning.recipes import print_summaries, summarise
 from mybert.finetuning.summary import check_data
@@ -54,7 +50,8 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     model = outcome.models.get(best) or new_model(
         dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(place))), str(place)
     )
-    model, task = model.to(arguments.device), dataclasses.replace(job.task, config=model.config)
+    model.to(arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers
+    task = dataclasses.replace(job.task, config=cast(MyBertConfig, model.config))
     if place != output:
         if settings.calibrate and "temperature" not in results[best]:
             _calibrate(job, model, task, results[best], run)
@@ -69,7 +66,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
         name: {**evaluation.results(), "rows_left_out": data.splits[name].left_out}
         for name, evaluation in found.items()
     }
-    teacher = _score_teacher(job) if settings.teacher else {}
+    teacher = _score_teacher(job, settings.teacher) if settings.teacher else {}
     shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)
     np.save(output / TRAINING_ROWS, np.array(row_digests(data.splits["train"].rows, task), dtype=np.uint64))
     constant = found["validation"].baselines.get(metric) if "validation" in found else None
@@ -110,7 +107,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     )
 
 
-def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict, run: Path) -> None:
+def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict[str, Any], run: Path) -> None:
     """Scales the head of a run's model by a temperature fitted on the validation rows; adds it to the run's results.
 
     Called once, also if the run is resumed: the temperature of a scaled head is 1.
@@ -169,7 +166,8 @@ def labelled_logits(logits: Sequence[np.ndarray], features: Dataset) -> tuple[np
 
 def scale_head(model: PreTrainedModel, temperature: float) -> None:
     """Divides the logits of a model by the temperature, in the weights of its last layer."""
-    last = [part for part in model.classifier.modules() if isinstance(part, nn.Linear)][-1]
+    head: Any = model.classifier
+    last = [part for part in head.modules() if isinstance(part, nn.Linear)][-1]
     for parameter in last.parameters():
         parameter.data /= temperature
 
@@ -182,7 +180,8 @@ def _move_files(folder: Path, target: Path) -> None:
 
 def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -> dict[str, Evaluation]:
     """Scores the model on the validation and test rows; writes and prints the scores."""
-    settings, data, evaluations = job.settings, job.data, {}
+    settings, data = job.settings, job.data
+    evaluations: dict[str, Evaluation] = {}
     for name in ("validation", "test"):
         if name in data.splits:
             split, place = data.splits[name], folder.path / name
@@ -207,17 +206,17 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
     return evaluations
 
 
-def _score_teacher(job: Job) -> dict[str, dict[str, float]]:
+def _score_teacher(job: Job, name: str) -> dict[str, dict[str, float]]:
     """Scores the teacher on the validation and test rows as the student read them; returns and prints its metrics."""
-    settings, metric = job.settings, job.main_metric
-    teacher = load_finetuned(PredictorSettings(model=settings.teacher))
+    metric = job.main_metric
+    teacher = load_finetuned(PredictorSettings(model=name))
     task = dataclasses.replace(job.task, config=teacher.task.config)  # with the thresholds of the teacher
-    scores = {}
-    for name in ("validation", "test"):
-        if name in job.data.splits:
-            rows = job.data.splits[name].rows
-            scores[name] = evaluate_rows(teacher.model, task, job.tokenizer, rows, samples=0).metrics
-            print(f"{name}, teacher {settings.teacher}: {task.title(metric)} {format_cell(scores[name].get(metric))}")
+    scores: dict[str, dict[str, float]] = {}
+    for part in ("validation", "test"):
+        if part in job.data.splits:
+            rows = job.data.splits[part].rows
+            scores[part] = evaluate_rows(teacher.model, task, job.tokenizer, rows, samples=0).metrics
+            print(f"{part}, teacher {name}: {task.title(metric)} {format_cell(scores[part].get(metric))}")
     return scores
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from accelerate import PartialState
@@ -108,7 +109,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         arguments.per_device_train_batch_size = few_labels.BATCH
     _choose_learning_rate(settings, arguments, task)
     _choose_epochs(settings, arguments, len(data.train_features))
-    length = task.options.max_length
+    length = task.options.length
     if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
         print(f"using --max-length {length}, the length that {settings.model} was trained on")
     advise_half(arguments, task.config.hidden_size)
@@ -207,7 +208,7 @@ def _check_classes(settings: FinetuneSettings, arguments: TrainingArguments, dat
         raise UserError(f"--calibrate needs {lacking}; leave it out")
 
 
-def _keep_models(output: Path, done: dict[Run, dict], kept: set[Run]) -> None:
+def _keep_models(output: Path, done: dict[Run, dict[str, Any]], kept: set[Run]) -> None:
     """Removes the models of runs that cannot be the best any more, since a sweep would fill the disk."""
     processes = PartialState()
     if processes.is_main_process:

@@ -4,6 +4,7 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from accelerate import PartialState
@@ -48,7 +49,7 @@ class RunData:
     splits: dict[str, Split]
     train_features: Dataset
     validation_features: Dataset | None
-    overview: dict[str, dict]
+    overview: dict[str, dict[str, Any]]
     duplicates: list[str]
     few_labels: bool = False
     out_of_fold: list[np.ndarray] | None = None
@@ -69,7 +70,7 @@ def new_task(settings: FinetuneSettings) -> tuple[Task, MyBertTokenizer]:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
         config.classifier_dropout = None  # the head then uses hidden_dropout_prob
     task = make_task(task_class(settings.task), settings, config, tokenizer, {})
-    trained, length = trained_tokens(config, tokenizer), task.options.max_length
+    trained, length = trained_tokens(config, tokenizer), task.options.length
     if length > trained and PartialState().is_main_process:
         logger.warning(
             "%s was pretrained on sequences of at most %d tokens. Its later position embeddings are untrained; "
@@ -101,8 +102,8 @@ def load_data(
     few_labels = few_labels and has_few_labels(task, train.rows)
     counts = count_tokens(train.rows, task, tokenizer)
     task, length = _with_length(settings, task, tokenizer, counts, few_labels)
-    teacher = load_teacher(settings, task, tokenizer) if settings.teacher else None
-    if teacher:
+    teacher = load_teacher(settings.teacher, settings, task, tokenizer) if settings.teacher else None
+    if teacher and settings.teacher:
         task = with_labels_of(teacher.task, task, settings.teacher)
     renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
     lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
@@ -173,7 +174,7 @@ def _with_length(
         if few_labels:
             limit = min(limit, sentence_length(settings.model) or limit)
         task, lines = with_max_length(task, counts[:, 0], limit, settings.model)
-    length = tokenizer.model_max_length = task.options.max_length
+    length = tokenizer.model_max_length = task.options.length
     return task.with_config(finetuned={**task.config.finetuned, "max_length": length}), lines
 
 
@@ -247,7 +248,7 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
     return places, line
 
 
-def _warnings(train: dict, task: Task) -> list[str]:
+def _warnings(train: dict[str, Any], task: Task) -> list[str]:
     """Warnings about the training rows, from their overview."""
     typos = find_label_typos(train["balance"])
     marks = find_marks(train["balance"]) if task.name == "text-classification" else []  # a tag may be -

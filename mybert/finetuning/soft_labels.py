@@ -38,9 +38,8 @@ _OUTSIDE = 2**31 - 1  # a position that the head for spans ignores
 _LEAST = -1e4  # a logit whose probability is zero
 
 
-def load_teacher(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer) -> Finetuned:
-    """Loads `settings.teacher` and checks that it has the vocabulary of the student."""
-    name = settings.teacher
+def load_teacher(name: str, settings: FinetuneSettings, task: Task, tokenizer: MyBertTokenizer) -> Finetuned:
+    """Loads the teacher and checks that it has the vocabulary of the student."""
     teacher = load_finetuned(PredictorSettings(model=name))
     if teacher.task.name != task.name:
         raise UserError(f"--teacher {name} was fine-tuned for {teacher.task.name}, not for {task.name}")
@@ -49,7 +48,7 @@ def load_teacher(settings: FinetuneSettings, task: Task, tokenizer: MyBertTokeni
             f"--teacher {name} has another {different} than --model {settings.model}; start from a model with the "
             f"teacher's {different}, such as one made by `mybert distill --teacher {name}`"
         )
-    length, trained = task.options.max_length, trained_tokens(teacher.task.config, teacher.tokenizer)
+    length, trained = task.options.length, trained_tokens(teacher.task.config, teacher.tokenizer)
     if (positions := teacher.task.config.max_position_embeddings) < length:
         raise UserError(f"--max-length {length}: the teacher {name} has {positions} positions")
     if length > trained and PartialState().is_main_process:
@@ -68,8 +67,8 @@ def with_labels_of(teacher: Task, task: Task, name: str) -> Task:
         raise UserError(f"--teacher {name} was trained for {kinds[0]}, the training rows are for {kinds[1]}")
     if task.name in ("question-answering", "multiple-choice") or kinds[1] == "regression":
         return task
-    known = list(teacher.config.label2id)
-    if unknown := [label for label in task.config.label2id if label not in known]:
+    known = list(teacher.label2id)
+    if unknown := [label for label in task.label2id if label not in known]:
         raise UserError(f"--teacher {name} does not know the label {unknown[0]!r}; it has {', '.join(known)}")
     return task.with_labels(known)
 
@@ -93,7 +92,7 @@ class SoftLabels:
 
     @classmethod
     def of(cls, task: Task, settings: FinetuneSettings) -> "SoftLabels":
-        problem = {"regression": "value", "multi_label_classification": "labels"}.get(task.config.problem_type)
+        problem = {"regression": "value", "multi_label_classification": "labels"}.get(str(task.config.problem_type))
         kind = "spans" if task.name == "question-answering" else problem or "classes"
         width = {"question-answering": 2, "token-classification": task.config.num_labels}.get(task.name)
         return cls(kind, width, settings.temperature, settings.soft_share)
@@ -114,7 +113,7 @@ class SoftLabels:
     def without_labels(self, features: Dataset, logits: list[np.ndarray], labelled: Features) -> Dataset:
         """Features of unlabelled rows with targets that the loss ignores; in regression, the teacher's predictions."""
         if self.kind == "spans":
-            columns = dict.fromkeys(_SPANS, [-100] * len(features))
+            columns: dict[str, list[Any]] = dict.fromkeys(_SPANS, [-100] * len(features))
         elif self.kind == "value":
             columns = {"labels": [float(value[0]) for value in logits]}
         elif self.kind == "labels":
@@ -126,10 +125,12 @@ class SoftLabels:
         targets = Dataset.from_dict(columns, features=Features({name: labelled[name] for name in columns}))
         return concatenate_datasets([features, targets], axis=1).select_columns(list(labelled))
 
-    def collator(self, inner: Callable[[list[dict]], dict]) -> Callable[[list[dict]], dict]:
+    def collator(
+        self, inner: Callable[[list[dict[str, Any]]], dict[str, Any]]
+    ) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Adds the teacher's logits to batches: (B, C) or (B, S, width), NaN where there are none."""
 
-        def collate(features: list[Mapping[str, Any]]) -> dict:
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
             rows = [dict(row) for row in features]
             logits = [row.pop(TEACHER_LOGITS, None) for row in rows]
             batch = inner(rows)
@@ -199,7 +200,7 @@ def remove_logits(folder: Path) -> None:
     (folder / _STORED).unlink(missing_ok=True)
 
 
-def outside_positions(inputs: dict) -> dict:
+def outside_positions(inputs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of the model, with answer positions of unlabelled rows that the loss ignores."""
     spans = {name: inputs[name].where(inputs[name] >= 0, _OUTSIDE) for name in _SPANS if name in inputs}
     return {**inputs, **spans}

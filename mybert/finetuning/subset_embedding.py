@@ -7,6 +7,7 @@ A reader of the training code may skip this file: `train_occurring_rows` is its 
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import datasets
 import numpy as np
@@ -37,6 +38,9 @@ class SubsetEmbedding(nn.Embedding):
         places, rows = order.argsort(), table.weight.detach()[order]
         padding = None if table.padding_idx is None else int(places[table.padding_idx])
         super().__init__(len(ids), table.embedding_dim, padding, _weight=rows[: len(ids)])
+        self.order: Tensor
+        self.places: Tensor
+        self.table: Tensor
         self.register_buffer("order", order, persistent=False)  # (V,) the id of each row
         self.register_buffer("places", places, persistent=False)  # (V,) the row of each id
         self.register_buffer("table", rows, persistent=False)
@@ -57,15 +61,15 @@ class SubsetEmbedding(nn.Embedding):
         holds = next(i for i, group in enumerate(groups) if any(p is self.weight for p in group))
         ids = self.order[: self.num_embeddings]
 
-        def of_all(optimizer, state: dict) -> dict:
+        def of_all(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
             return _with_moments(
                 state, number, lambda m: m.new_zeros(len(self.order), m.shape[1]).index_copy(0, ids, m)
             )
 
-        def of_trained(optimizer, state: dict) -> dict:
+        def of_trained(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
             return _with_moments(state, number, lambda m: m[ids.to(m.device)])
 
-        def decay(optimizer, *_) -> None:
+        def decay(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             group = optimizer.param_groups[holds]
             if group["weight_decay"]:
                 self.table[self.num_embeddings :].mul_(1 - group["lr"] * group["weight_decay"])
@@ -79,15 +83,17 @@ class SubsetEmbedding(nn.Embedding):
         rows = self.weight if self.training else self.table
         return nn.functional.embedding(self.places[input_ids], rows, self.padding_idx)
 
-    def _apply(self, fn, recurse: bool = True) -> "SubsetEmbedding":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SubsetEmbedding":
         super()._apply(fn, recurse)
         self.weight.data = self.table[: self.num_embeddings]
         return self
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self.table[self.places]
 
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, _, strict: bool, missing_keys: list, *__) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, _: Any, strict: bool, missing_keys: list[str], *__: Any
+    ) -> None:
         if f"{prefix}weight" not in state_dict:
             missing_keys.append(f"{prefix}weight")
             return
@@ -95,7 +101,7 @@ class SubsetEmbedding(nn.Embedding):
             self.table.copy_(state_dict[f"{prefix}weight"][self.order.cpu()])
 
 
-def _with_moments(state_dict: dict, number: int, change: Callable[[Tensor], Tensor]) -> dict:
+def _with_moments(state_dict: dict[str, Any], number: int, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
     """An optimizer's state dict with changed moments of one parameter."""
     state = state_dict["state"]
     if number not in state:  # before its first step
@@ -105,7 +111,7 @@ def _with_moments(state_dict: dict, number: int, change: Callable[[Tensor], Tens
 
 
 def train_occurring_rows(
-    model: nn.Module, features: datasets.Dataset, arguments: TrainingArguments
+    model: Any, features: datasets.Dataset, arguments: TrainingArguments
 ) -> SubsetEmbedding | None:
     """Replaces the model's word embedding if that gives the same weights: with AdamW in one process.
 
@@ -119,7 +125,7 @@ def train_occurring_rows(
         return None
     if arguments.world_size > 1 or arguments.n_gpu > 1 or arguments.optim not in _ADAMW:
         return None
-    embeddings = model.base_model.embeddings
+    embeddings: Any = model.base_model.embeddings
     table = embeddings.word_embeddings
     if not table.weight.requires_grad:
         return None

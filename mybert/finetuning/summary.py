@@ -49,7 +49,7 @@ def with_max_length(task: Task, lengths: np.ndarray, limit: int, name: str) -> t
     """
     if not task.truncates:
         return task, []
-    default = task.options.max_length
+    default = task.options.length
     needed = int(np.percentile(lengths, _KEPT, method="inverted_cdf"))
     if needed <= default:
         return task, []
@@ -67,7 +67,7 @@ def with_max_length(task: Task, lengths: np.ndarray, limit: int, name: str) -> t
     return replace(task, options=replace(task.options, max_length=length)), [line]
 
 
-def overview(splits: Mapping[str, Split], tokens: Mapping[str, np.ndarray], task: Task) -> dict[str, dict]:
+def overview(splits: Mapping[str, Split], tokens: Mapping[str, np.ndarray], task: Task) -> dict[str, dict[str, Any]]:
     """For each split: rows, count of each label, token lengths, and the shares of long rows and of [UNK] tokens.
 
     Lengths include special tokens; shares of [UNK] do not.
@@ -85,20 +85,20 @@ def overview(splits: Mapping[str, Split], tokens: Mapping[str, np.ndarray], task
             "median_length": float(np.median(lengths)),
             "length_95": int(np.percentile(lengths, 95, method="higher")),
             "longest": int(lengths.max()),
-            "longer_than_max_length": float((lengths > task.options.max_length).mean()),
+            "longer_than_max_length": float((lengths > task.options.length).mean()),
             "unknown_tokens": float(unknown.sum() / max(ordinary.sum(), 1)),
         }
     return found
 
 
-def print_overview(found: Mapping[str, dict], task: Task) -> None:
+def print_overview(found: Mapping[str, dict[str, Any]], task: Task) -> None:
     """Prints two tables: lengths of the splits, and counts of labels with their share of rows or of labels."""
     measures = (
         ("rows", "rows"),
         ("tokens, median", "median_length"),
         ("tokens, 95th percentile", "length_95"),
         ("tokens, longest", "longest"),
-        (f"rows of more than {task.options.max_length} tokens", "longer_than_max_length"),
+        (f"rows of more than {task.options.length} tokens", "longer_than_max_length"),
         ("unknown tokens", "unknown_tokens"),
     )
     shares = ("longer_than_max_length", "unknown_tokens")
@@ -112,8 +112,8 @@ def print_overview(found: Mapping[str, dict], task: Task) -> None:
     rows = []
     for label in labels[:_LABELS_SHOWN]:
         counts = [split["balance"].get(label, 0) for split in found.values()]
-        shares = (f"{n:,} ({n / max(total, 1):.1%})" for n, total in zip(counts, totals, strict=True))
-        rows.append((visible(label), *shares))
+        cells = [f"{n:,} ({n / max(total, 1):.1%})" for n, total in zip(counts, totals, strict=True)]
+        rows.append((visible(label), *cells))
     if len(labels) > _LABELS_SHOWN:
         rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(found))))
     print_table(f"Labels: count (share of {task.counted})", rows, ("", *found))
@@ -159,7 +159,7 @@ def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
     return found
 
 
-def _overlap(of: str, within: str, rows: Mapping[str, list], plain: Mapping[str, list]) -> dict[str, Any]:
+def _overlap(of: str, within: str, rows: Mapping[str, list[Any]], plain: Mapping[str, list[Any]]) -> dict[str, Any]:
     equal_to, near_to = set(rows[within]), {row for row in plain[within] if any(row)}
     equal = [row in equal_to for row in rows[of]]
     similar = zip(plain[of], nearly_equal(plain[of], plain[within]), equal, strict=True)

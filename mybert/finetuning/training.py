@@ -1,20 +1,22 @@
 """One run of a fine-tuning: train, keep the best checkpoint, write its model and numbers into the run's folder."""
 
+import functools
 import json
 import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
-from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedModel, set_seed
+from transformers import EarlyStoppingCallback, PreTrainedModel, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mybert.artifacts.manifest import RESULTS, json_line, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.objective import Finetuning, WeightedLoss, metrics_function
+from mybert.finetuning.objective import Finetuning, Scoring, WeightedLoss
 from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.run_data import RunData
 from mybert.finetuning.settings import FinetuneSettings
@@ -70,9 +72,9 @@ class Outcome:
         models: the model of the last run, if it was trained here.
     """
 
-    results: dict[Run, dict] = field(default_factory=dict)
+    results: dict[Run, dict[str, Any]] = field(default_factory=dict)
     scores: dict[Run, float] = field(default_factory=dict)
-    diverged: dict[Run, dict] = field(default_factory=dict)
+    diverged: dict[Run, dict[str, Any]] = field(default_factory=dict)
     models: dict[Run, PreTrainedModel] = field(default_factory=dict)
 
 
@@ -83,7 +85,7 @@ def is_finished(folder: Path) -> bool:
 
 def train_run(
     job: Job, run: Run, folder: Path, trainer: RunTrainer | None = None
-) -> tuple[dict, PreTrainedModel | None]:
+) -> tuple[dict[str, Any], PreTrainedModel | None]:
     """Trains in `folder`, from its last undamaged checkpoint if there is one, or reads the results of a finished run.
 
     Args:
@@ -130,23 +132,28 @@ def train_run(
     return json.loads((folder / RESULTS).read_text(encoding="utf-8")), model
 
 
-def train_few(job: Job, run: Run) -> tuple[PreTrainedModel, list[dict]]:
-    """A model that is trained for few labels, and its log. Nothing is written."""
+def train_few(job: Job, run: Run, saved: str) -> tuple[PreTrainedModel, list[dict[str, Any]]]:
+    """A model that is trained for few labels, and its log. Nothing is written.
+
+    A signal stops it between two steps; the message says what was `saved` before.
+    """
     set_seed(run.seed)
-    model, data = new_model(job.task, job.settings.model).to(job.arguments.device), job.data
+    model, data = new_model(job.task, job.settings.model), job.data
+    model.to(job.arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers
     collate, options = job.task.collator(job.tokenizer), (job.settings.class_weights, job.arguments.bf16)
-    return model, few_labels.train(model, data.train_features, collate, run.seed, *options)
+    stop = functools.partial(job.stop.check, job.arguments, saved)
+    return model, few_labels.train(model, data.train_features, collate, run.seed, *options, after_step=stop)
 
 
 def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     """Trains for few labels, and writes what a run writes; one that was killed starts again."""
-    model, log = train_few(job, run)
+    model, log = train_few(job, run, "0 steps" if job.data.out_of_fold is None else "the folds")
     folder.mkdir(parents=True, exist_ok=True)
-    features, metrics = job.data.validation_features, {}
+    features, metrics = job.data.validation_features, dict[str, float]()
     if features is not None:
-        score = metrics_function(job.task, features, job.data.splits["validation"].rows, model.config)
-        metrics = score(EvalPrediction(logits_of(model, job.task, job.tokenizer, features), None))
-        write_json(folder / ERRORS, score.errors)
+        scoring = Scoring(job.task, features, job.data.splits["validation"].rows, model.config)
+        metrics = scoring.score(logits_of(model, job.task, job.tokenizer, features))
+        write_json(folder / ERRORS, scoring.errors)
     model.save_pretrained(folder / MODEL)
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)
@@ -174,7 +181,9 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrai
         keep_layers(model, settings.layers, settings.model)
     soft_labels = SoftLabels.of(task, settings) if settings.teacher else None
     collate = task.collator(job.tokenizer)
-    validation = data.splits.get("validation")
+    scoring = None
+    if data.validation_features is not None:
+        scoring = Scoring(task, data.validation_features, data.splits["validation"].rows, model.config)
     return RunTrainer(
         objective=Finetuning(soft_labels, settings.freeze == "encoder", occurring_rows=True),
         model=model,
@@ -183,8 +192,8 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrai
         train_dataset=data.train_features,
         eval_dataset=data.validation_features,
         processing_class=job.tokenizer,
-        compute_metrics=validation and metrics_function(task, data.validation_features, validation.rows, model.config),
-        compute_loss_func=WeightedLoss(data.train_features, task.classes) if settings.class_weights else None,
+        compute_metrics=scoring,
+        compute_loss_func=WeightedLoss(data.train_features, task.classes or 0) if settings.class_weights else None,
         callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
         stop=job.stop,
         dry_run=dry_run,
@@ -202,7 +211,7 @@ def find_checkpoint(folder: Path) -> Path | None:
     return checkpoint
 
 
-def _results(run: Run, trainer: RunTrainer, metrics: dict) -> dict:
+def _results(run: Run, trainer: RunTrainer, metrics: dict[str, Any]) -> dict[str, Any]:
     state = trainer.state
     measures = ("_time", "_runtime", "_per_second", "epoch", "num_input_tokens_seen", "training_seconds")
     return {

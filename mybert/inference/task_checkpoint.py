@@ -113,7 +113,7 @@ def load_config(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
 
 def make_task(
     kind: type[Task],
-    settings: TaskSettings,
+    settings: Any,
     config: MyBertConfig,
     tokenizer: MyBertTokenizer,
     stored: Mapping[str, Any],

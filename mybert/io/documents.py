@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError
 from mybert.common.json_io import is_json
@@ -13,7 +13,7 @@ from mybert.io.python_docs import PYTHON_DOCS, python_documents
 from mybert.io.record_formats import CORRECT, NOT_UTF8, READERS, Record, TextColumn, parse_lines
 from mybert.io.sources import Source, find_sources
 
-_Found = Iterator[tuple[str, int, dict]]  # text, line, other columns
+_Found = Iterator[tuple[str, int, dict[str, Any]]]  # text, line, other columns
 
 
 class Document(NamedTuple):
@@ -28,14 +28,14 @@ class Document(NamedTuple):
     text: str
     source: str
     line: int
-    others: dict
+    others: dict[str, Any]
 
 
 class Problems(NamedTuple):
     """Invalid lines: `strict` raises at the first one; `skip` counts it by its reason in `skipped`, and continues."""
 
     errors: str
-    skipped: Counter
+    skipped: Counter[str]
 
     def report(self, name: str, place: str, reason: str, detail: str = "") -> None:
         if self.errors == "strict":
@@ -51,7 +51,7 @@ def read_documents(
     text_column: str | TextColumn = "text",
     errors: str = "strict",
     plain_text: str = "paragraphs",
-    skipped: Counter | None = None,
+    skipped: Counter[str] | None = None,
     with_other_columns: bool = False,
 ) -> Iterator[Document]:
     """Streams the documents of `inputs`. Their order depends on the names and contents of the inputs alone.
@@ -129,7 +129,8 @@ def _lines(lines: Iterable[str], name: str, problems: Problems) -> _Found:
 
 def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Problems) -> _Found:
     """Documents separated by blank lines, or the whole file."""
-    document, first = [], 1
+    document: list[str] = []
+    first = 1
     for number, line in enumerate(lines, 1):
         if not is_unicode(line):
             problems.report(name, f"line {number}", NOT_UTF8)
@@ -145,7 +146,7 @@ def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Pro
 
 def _texts(records: Iterable[Record], name: str, column: TextColumn, problems: Problems) -> _Found:
     for number, fields, problem, detail, unit in records:
-        text = None if fields is None else fields.get(column.name)
+        text = fields.get(column.name)
         if problem:
             problems.report(name, f"{unit} {number}", problem, detail)
         elif column.name not in fields:

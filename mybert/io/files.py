@@ -11,9 +11,9 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from mybert.common.errors import UserError, did_you_mean
 
@@ -25,7 +25,8 @@ else:
 COMPRESSIONS = (".gz", ".zst")
 STDIN = "-"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ZSTD_OPTIONS = {zstd.DecompressionParameter.window_log_max: 31}  # reads what `zstd --long=31` writes
+# reads what `zstd --long=31` writes
+_ZSTD_OPTIONS: Mapping[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BLOCK = 1 << 20  # bytes
 
@@ -53,8 +54,8 @@ def decompressed(file: BinaryIO, name: str | Path) -> BinaryIO:
     """Wraps `file` in a decompressor chosen by the suffix of `name`."""
     compression = file_format(name).compression
     if compression == ".gz":
-        return gzip.GzipFile(fileobj=file)
-    return zstd.ZstdFile(file, options=_ZSTD_OPTIONS) if compression == ".zst" else file
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return cast(BinaryIO, zstd.ZstdFile(file, options=_ZSTD_OPTIONS)) if compression == ".zst" else file
 
 
 @contextlib.contextmanager
@@ -99,7 +100,7 @@ def arriving_lines(file: BinaryIO) -> Iterator[list[bytes]]:
     """Yields lines without their ends as soon as they arrive: an interactive writer gets each answer at once."""
     begun: list[bytes] = []
     after_cr = False  # of a line that has been read; a LF that follows belongs to it
-    while block := file.read1(_BLOCK):
+    while block := cast(io.BufferedIOBase, file).read1(_BLOCK):
         block = block.removeprefix(b"\n") if after_cr else block
         after_cr = block.endswith(b"\r")
         lines = block.splitlines()  # of bytes: at LF, CRLF and CR only

@@ -120,7 +120,7 @@ def _docstrings(library: Path) -> Iterator[str]:
                 yield _docstring(node)
 
 
-def _docstring(node: ast.AST) -> str:
+def _docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return cleandoc(ast.get_docstring(node, clean=False) or "")
 
 

@@ -24,13 +24,13 @@ class Record(NamedTuple):
 
     Attributes:
         number: line in the file in which the record begins, or row in formats without lines; from 1.
-        fields: value by name; None if the record cannot be read.
+        fields: value by name; empty if the record cannot be read.
         problem, detail: the reason why it cannot be read.
         unit: `line` or `row`.
     """
 
     number: int
-    fields: dict[str, Any] | None
+    fields: dict[str, Any]
     problem: str = ""
     detail: str = ""
     unit: str = "line"
@@ -63,18 +63,18 @@ def parse_lines(lines: Iterable[str]) -> Iterator[Record]:
     """Records of JSON lines; see `read_json_lines`."""
     for number, line in enumerate(lines, 1):
         if not is_unicode(line):
-            yield Record(number, None, NOT_UTF8)
+            yield Record(number, {}, NOT_UTF8)
         elif line.strip():
             try:
                 yield _record(number, parse_json(line, unique=True), "line")
             except ValueError as error:
-                yield Record(number, None, "not JSON", str(error))
+                yield Record(number, {}, "not JSON", str(error))
 
 
 def _record(number: int, value: Any, unit: str) -> Record:
     if isinstance(value, dict):
         return Record(number, value, unit=unit)
-    return Record(number, None, "not an object", f"found {type(value).__name__}", unit)
+    return Record(number, {}, "not an object", f"found {type(value).__name__}", unit)
 
 
 def read_json(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
@@ -116,9 +116,9 @@ def read_table(
             _check_header(name, header, text)
             for line, row in rows:
                 if len(row) != len(header):
-                    yield Record(line, None, "wrong number of columns", f"{len(row)}, the header has {len(header)}")
+                    yield Record(line, {}, "wrong number of columns", f"{len(row)}, the header has {len(header)}")
                 elif not all(map(is_unicode, row)):
-                    yield Record(line, None, NOT_UTF8)
+                    yield Record(line, {}, NOT_UTF8)
                 else:
                     yield Record(line, dict(zip(header, row, strict=True)))
         except csv.Error as error:
@@ -208,7 +208,7 @@ def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = Fa
                     try:
                         yield Record(number, {key: array[row].as_py() for key, array in arrays.items()}, unit="row")
                     except UnicodeDecodeError:
-                        yield Record(number, None, NOT_UTF8, unit="row")
+                        yield Record(number, {}, NOT_UTF8, unit="row")
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name} cannot be read as Parquet ({cause(error)})") from error
 
@@ -249,7 +249,7 @@ A table without the column `text` raises a UserError; `only_text` may leave out 
 NOT_COMPRESSED = (".parquet", ".xlsx")
 
 
-def rename_taken(columns: dict, taken: Iterable[str]) -> dict:
+def rename_taken(columns: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
     """Renames the columns of the user whose names are taken: `line` becomes `input_line`."""
     renamed = {}
     for name, column in columns.items():

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mybert.artifacts.manifest import files_of, identity, read_manifest
 from mybert.common.errors import UserError, did_you_mean, nearest_name, short_list, warn_once
@@ -91,9 +91,11 @@ def _check_data_set(name: str) -> None:
         check_data_set(repository)
 
 
-def describe_sources(sources: Sequence[Source]) -> dict[str, dict]:
+def describe_sources(sources: Sequence[Source]) -> dict[str, dict[str, Any]]:
     """Manifest entries of `sources`, named `input-0` and so on: `identity`, and the bytes of files on this disk."""
-    inputs = {f"input-{number}": identity(source.name) for number, source in enumerate(sources)}
+    inputs: dict[str, dict[str, Any]] = {
+        f"input-{number}": identity(source.name) for number, source in enumerate(sources)
+    }
     for entry, source in zip(inputs.values(), sources, strict=True):
         if files := files_of(source.name):
             entry["bytes"] = sum(file.stat().st_size for file in files)

@@ -33,8 +33,8 @@ class StoredTexts(NamedTuple):
     """
 
     path: Path
-    count: int
-    skipped: Counter
+    count: int  # type: ignore[assignment]  # in place of the method of tuples
+    skipped: Counter[str]
     types: dict[str, pa.DataType]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -111,7 +111,7 @@ def _is_writable(text: Document, problems: Problems) -> bool:
     return not problem
 
 
-def _unify(types: dict[str, pa.DataType], rows: list[dict]) -> set[str]:
+def _unify(types: dict[str, pa.DataType], rows: list[dict[str, Any]]) -> set[str]:
     """Widens `types` to the values of `rows`; a column of incompatible types becomes strings.
 
     Returns:
@@ -126,7 +126,7 @@ def _unify(types: dict[str, pa.DataType], rows: list[dict]) -> set[str]:
     return widened
 
 
-def _widest(known: pa.DataType, values: list) -> pa.DataType:
+def _widest(known: pa.DataType, values: list[Any]) -> pa.DataType:
     """A type for values of type `known` and `values`."""
     kinds = {type(value) for value in values if value is not None}
     if pa.types.is_string(known) or (len(kinds) > 1 and not kinds <= _NUMBERS):  # Arrow reads 1 as a date of 1970
@@ -141,7 +141,7 @@ def _widest(known: pa.DataType, values: list) -> pa.DataType:
         return pa.string()
 
 
-def _type_for(values: list, type: pa.DataType) -> pa.DataType:
+def _type_for(values: list[Any], type: pa.DataType) -> pa.DataType:
     """`type` if it can hold `values`, otherwise strings: Arrow stores no whole number that a float would round."""
     try:
         _column(values, type)
@@ -150,7 +150,7 @@ def _type_for(values: list, type: pa.DataType) -> pa.DataType:
     return type
 
 
-def _column(values: list, type: pa.DataType) -> pa.Array:
+def _column(values: list[Any], type: pa.DataType) -> pa.Array:
     if pa.types.is_string(type):
         values = [_as_text(value) for value in values]
     return pa.array(values, type)

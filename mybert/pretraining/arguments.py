@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
@@ -21,7 +22,8 @@ class PretrainingArguments(PretrainingOptions, RunArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.accelerator_config.split_batches or self.accelerator_config.dispatch_batches:
+        config: Any = self.accelerator_config
+        if config.split_batches or config.dispatch_batches:
             raise UserError(
                 "accelerator_config: each process reads its own batches; leave split_batches and dispatch_batches out"
             )

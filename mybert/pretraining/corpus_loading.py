@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -61,7 +62,7 @@ class Corpus:
     def has_pairs(self) -> bool:
         return "next_sentence_label" in self.train.column_names
 
-    def identity(self) -> dict:
+    def identity(self) -> dict[str, Any]:
         """Path and fingerprint, of the manifest if there is one, since it holds the fingerprints of all inputs."""
         manifest = self.folder / MANIFEST
         return {"path": str(self.folder), "sha256": fingerprint(manifest if manifest.is_file() else self.folder)}

@@ -45,14 +45,17 @@ def label_sums(logits: Tensor, labels: Tensor, correct: Tensor | None = None) ->
 
 
 def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
+    """The `compute_metrics` of Trainer for predictions that are the sums of batches, see `metrics_of`."""
+    return metrics_of(np.asarray(prediction.predictions))
+
+
+def metrics_of(sums: np.ndarray) -> dict[str, float]:
     """The metrics of an evaluation from the sums of its batches, (batches, 6). Without pairs there are no nsp metrics.
 
     Returns:
         loss (the sum of both), mlm_loss, mlm_accuracy, perplexity, mlm_tokens, nsp_loss, nsp_accuracy, nsp_pairs.
     """
-    tokens, mlm_loss, mlm_correct, pairs, nsp_loss, nsp_correct = np.reshape(prediction.predictions, (-1, 6)).sum(
-        0, dtype=np.float64
-    )
+    tokens, mlm_loss, mlm_correct, pairs, nsp_loss, nsp_correct = sums.reshape(-1, 6).sum(0, dtype=np.float64)
     metrics = {"loss": 0.0}
     if tokens:
         metrics["mlm_loss"] = mlm_loss / tokens

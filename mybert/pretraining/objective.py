@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import TrainerState, TrainingArguments
 
 from modeling_mybert.operations_mybert import at_least_one
-from modeling_mybert.pretraining_heads_mybert import MyBertForPreTrainingOutput
 from mybert.common.quantities import counted, duration, with_unit
 from mybert.pretraining.data.batching import FILLER, EpochSampler, ExampleDataset, HeldOutDataset
 from mybert.pretraining.data.masking import IGNORED
@@ -88,7 +87,9 @@ class Pretraining(Objective):
         self.token_accuracy: TokenAccuracy | None = None
         self._spikes = LossSpikes()
 
-    def trainer_of(self, arguments: TrainingArguments, held_out: datasets.Dataset | None = None, **more) -> RunTrainer:
+    def trainer_of(
+        self, arguments: TrainingArguments, held_out: datasets.Dataset | None = None, **more: Any
+    ) -> RunTrainer:
         """A trainer with this objective; `more` as in `RunTrainer`, with a `PretrainingCollator`."""
         arguments.remove_unused_columns = False  # the dataset returns batches, not columns
         arguments.batch_eval_metrics = False  # batches are reduced to sums already
@@ -118,19 +119,19 @@ class Pretraining(Objective):
     # The course of the run
 
     def planned_steps(self) -> int | None:
-        return self.pace and self.pace.planned_steps()
+        return self.pace.planned_steps() if self.pace else None
 
     def load(self, checkpoint: Path) -> None:
         if self.pace:
             self.pace.load(checkpoint)
 
-    def states(self) -> dict[str, dict]:
+    def states(self) -> dict[str, dict[str, Any]]:
         return self.pace.states() if self.pace else {}
 
     @property
     def clock(self) -> ClockProgress | None:
         """The clock of a time budget."""
-        return self.pace and self.pace.clock
+        return self.pace.clock if self.pace else None
 
     def resumed_message(self, state: TrainerState, steps: int) -> str:
         if self.clock is None:
@@ -138,7 +139,7 @@ class Pretraining(Objective):
         return f"{state.global_step:,} steps are done, {self.clock.share(0):.0%} of the time for training is used"
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
-        return None if self.clock is None else self.pace.scheduler(optimizer)
+        return self.pace.scheduler(optimizer) if self.pace and self.pace.clock else None
 
     @property
     def batch_size(self) -> int:
@@ -180,7 +181,7 @@ class Pretraining(Objective):
             self._first_length, self.trainer.order_seed, second_length, multiple if self.args.world_size > 1 else 1
         )
 
-    def batch_sampler(self) -> Sampler | None:
+    def batch_sampler(self) -> Sampler[Any] | None:
         if self.pace:
             return self.pace.sampler
         if self._max_tokens is None:
@@ -192,7 +193,7 @@ class Pretraining(Objective):
         ]
         return TokenBudgetBatchSampler(*budgets)
 
-    def use_loader(self, loader: DataLoader) -> None:
+    def use_loader(self, loader: DataLoader[Any]) -> None:
         """Tells the sampler where the second corpus begins."""
         if len(self.lengths) > 1:
             first = round(self.trainer.steps_with(loader) * (1 - self.phase2_share))
@@ -208,7 +209,7 @@ class Pretraining(Objective):
         """The examples that all processes read in a step, counted from 0. All processes must call it."""
         if self.pace:
             return self.pace.name_examples(step)
-        loader = self.trainer.callback_handler.train_dataloader
+        loader: Any = self.trainer.callback_handler.train_dataloader
         sampler = innermost_sampler(loader)
         now = sampler.epoch
         epoch, steps = divmod(step, steps_per_epoch(loader, self.args.gradient_accumulation_steps))
@@ -242,7 +243,9 @@ class Pretraining(Objective):
     def _student(self) -> nn.Module:
         return self.trainer.accelerator.unwrap_model(self.trainer.model)
 
-    def loss(self, compute: Callable, inputs: dict, with_outputs: bool, items: Tensor | None) -> Any:
+    def loss(
+        self, compute: Callable[..., Any], inputs: dict[str, Any], with_outputs: bool, items: Tensor | None
+    ) -> Any:
         """The loss of the pretraining heads; in a distillation, its weighted sum with those of the comparison.
 
         The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the
@@ -254,11 +257,11 @@ class Pretraining(Objective):
         if self._pairs_in_step is not None:
             inputs = {**inputs, "num_pairs_in_batch": self._pairs_in_step}
         loss, outputs = compute(inputs, True)
-        parts = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.examples.has_pairs]
-        parts = [None if part is None else part * self.trainer.loss_scale for part in parts]
+        own = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.examples.has_pairs]
+        parts = [None if part is None else part * self.trainer.loss_scale for part in own]
         if self.comparison:
             found, _ = self.comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
-            share = self.trainer.loss_scale * (labels != IGNORED).sum() / at_least_one(items)
+            share = self.trainer.loss_scale * (labels != IGNORED).sum() / at_least_one(0 if items is None else items)
             found = {name: part * share for name, part in found.items()}
             loss, parts = self.comparison.total(loss, found), [*parts, *found.values()]
         if len(self.loss_parts) > 1:
@@ -286,8 +289,8 @@ class Pretraining(Objective):
             logs["seconds_left"] = round(flops_left(self.phases, self.trainer.state.global_step) / flops)
             rate = flops / self.args.world_size
             logs["mfu"] = round(rate / self._device_peak(rate), 4)
-        if self.clock is not None:
-            logs["seconds_left"] = round((1 - self.pace.share) * self.clock.training_seconds)
+        if self.pace and self.pace.clock is not None:
+            logs["seconds_left"] = round((1 - self.pace.share) * self.pace.clock.training_seconds)
         if self.trainer.nonfinite.skipped:
             logs["steps_skipped"] = len(self.trainer.nonfinite.skipped)
         return logs
@@ -337,7 +340,9 @@ class Pretraining(Objective):
     def begin_evaluation(self) -> None:
         self.token_accuracy = TokenAccuracy(self.trainer.model.config.vocab_size, self.args.device)
 
-    def predict(self, compute: Callable[[], tuple], model: nn.Module, inputs: dict) -> tuple:
+    def predict(
+        self, compute: Callable[[], tuple[Any, ...]], model: nn.Module, inputs: dict[str, Any]
+    ) -> tuple[Any, ...]:
         """No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics.
 
         In a distillation the sums of the comparison follow.
@@ -353,7 +358,7 @@ class Pretraining(Objective):
                 sums = torch.cat([sums, others.to(sums)], dim=1)
         return None, sums, sums.new_zeros(1)
 
-    def sums_of(self, inputs: dict, outputs: MyBertForPreTrainingOutput) -> Tensor:
+    def sums_of(self, inputs: dict[str, Any], outputs: Any) -> Tensor:
         """(1, 6): see `batch_sums`."""
         labels, pairs = inputs["labels"].flatten()[inputs["masked_lm_positions"]], inputs.get("next_sentence_label")
         logits = outputs.prediction_logits.float()  # the CPU finds the largest of numbers in 16 bits slowly
@@ -367,6 +372,7 @@ class Pretraining(Objective):
         if self.token_accuracy is None:  # a finished run was resumed
             self.begin_evaluation()
             self.trainer.evaluation_loop(self.trainer.get_eval_dataloader(), "evaluation")
+        assert self.token_accuracy is not None
         return self.trainer.accelerator.reduce(self.token_accuracy.counts)
 
     @cached_property

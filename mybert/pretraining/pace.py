@@ -97,17 +97,18 @@ class Pace:
         self.progress.load_state_dict(saved["progress"])
         self.sampler.load_state_dict(saved["sampler"], self.trainer.state.global_step)
 
-    def states(self) -> dict[str, dict]:
+    def states(self) -> dict[str, dict[str, Any]]:
         """The file of a checkpoint; all processes must call it."""
         step = self.trainer.state.global_step
         return {SCHEDULE: {"progress": self.progress.state_dict(), "sampler": self.sampler.state_dict(step)}}
 
     def read_clock(self) -> None:
         """Reads the clock of process 0."""
-        self.clock.update()
+        clock: Any = self.clock  # there is one
+        clock.update()
         if self.args.world_size > 1:
-            share = torch.tensor([self.clock.share(0)], dtype=torch.float64, device=self.args.device)
-            self.clock.done = broadcast(share).item()
+            share = torch.tensor([clock.share(0)], dtype=torch.float64, device=self.args.device)
+            clock.done = broadcast(share).item()
 
     def keep_reserve(self) -> None:
         """Reserves the time that evaluation and saving took last, and that of the rest, for the end."""
@@ -126,7 +127,7 @@ class Pace:
 
     def scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
         """transformers' schedule as a function of the share of the time."""
-        steps, given = _VIRTUAL_STEPS, self.args.lr_scheduler_kwargs or {}
+        steps, given = _VIRTUAL_STEPS, dict[str, Any](self.args.lr_scheduler_kwargs or {})
         counts = [name for name in ("num_decay_steps", "num_stable_steps") if given.get(name)]
         own = {name: round(self._share_of_run(given[name]) * steps) for name in counts}
         known = get_scheduler(
@@ -137,7 +138,7 @@ class Pace:
             num_training_steps=steps,
             scheduler_specific_kwargs=given | own,
         )
-        return LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.clock.share(step) * steps))
+        return LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.progress.share(step) * steps))
 
     def _share_of_run(self, steps: float) -> float:
         """The share of a run with a time budget: `steps` itself if below 1, otherwise of the expected steps."""
@@ -196,11 +197,11 @@ class _EndOfStep(TrainerCallback):
             self._read(state)
             self._act(args, state, control)
 
-    def _read(self, state) -> None:
+    def _read(self, state: TrainerState) -> None:
         self.pace.read_clock()
         state.max_steps = self.pace.planned_steps()
 
-    def _act(self, args, state, control) -> None:
+    def _act(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         share, ends = self.pace.share, self.pace.share >= 1
         for name, parts in self.pace.events.items():
             now = math.floor(share * parts)

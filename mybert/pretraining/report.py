@@ -1,6 +1,7 @@
 """results.json, the curves and the closing tables of a finished run."""
 
 from pathlib import Path
+from typing import Any
 
 from mybert.artifacts.manifest import RESULTS, versions, write_json
 from mybert.common.quantities import duration
@@ -31,7 +32,7 @@ def final_metrics(trainer: RunTrainer) -> dict[str, float]:
     return {name: metrics[f"eval_{name}"] for name in names if f"eval_{name}" in metrics}
 
 
-def tokens_of_evaluation(trainer: RunTrainer) -> dict:
+def tokens_of_evaluation(trainer: RunTrainer) -> dict[str, Any]:
     """Accuracy by frequency and kind of token in the last evaluation, and neighbours of frequent words.
 
     All processes must call it. Empty without held-out documents.
@@ -39,14 +40,16 @@ def tokens_of_evaluation(trainer: RunTrainer) -> dict:
     if trainer.eval_dataset is None:
         return {}
     counts = trainer.objective.token_counts().cpu().numpy()
-    found = accuracy_by_group(counts, trainer.processing_class)
+    found: dict[str, Any] = {**accuracy_by_group(counts, trainer.processing_class)}
     if not trainer.is_fsdp_enabled:  # otherwise a process has a part of the embeddings
         embeddings = trainer.model.get_input_embeddings().weight
         found["neighbours"] = nearest_neighbours(embeddings, counts[0], trainer.processing_class)
     return found
 
 
-def write_report(trainer: RunTrainer, settings: PretrainSettings, metrics: dict, more: dict, seconds: float) -> dict:
+def write_report(
+    trainer: RunTrainer, settings: PretrainSettings, metrics: dict[str, Any], more: dict[str, Any], seconds: float
+) -> dict[str, Any]:
     """Writes results.json and the curves into the output folder.
 
     Args:
@@ -94,10 +97,10 @@ def write_report(trainer: RunTrainer, settings: PretrainSettings, metrics: dict,
     return results
 
 
-def print_report(results: dict) -> None:
+def print_report(results: dict[str, Any]) -> None:
     """Prints each metric beside the score of the best constant prediction, and the totals of training."""
     metrics, baselines = results["metrics"], results["constant_baselines"]
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for name, value in metrics.items():
         title = name.replace("_", " ")
         rows.append((title, value, baselines.get(name)))

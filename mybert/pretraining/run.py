@@ -171,7 +171,9 @@ def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict
     return checkpoint, damaged
 
 
-def _identities(settings: PretrainSettings, corpora: list[Corpus], others: tuple[str, ...]) -> dict[str, dict]:
+def _identities(
+    settings: PretrainSettings, corpora: list[Corpus], others: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
     """The inputs of the run by the names of their settings."""
     inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
     checkpoints = {name: getattr(settings, name) for name in ("init_from", *others)}

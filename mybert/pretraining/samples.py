@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ class Samples:
         return sorted(int(i) for label in (0, 1) for i in np.flatnonzero(labels == label)[: _PAIRS // 2])
 
     @torch.no_grad()
-    def ask(self, model: nn.Module, device: torch.device) -> dict[str, list[dict]]:
+    def ask(self, model: nn.Module, device: torch.device) -> dict[str, list[dict[str, Any]]]:
         """
         Returns:
             words: `before`, `word` and `after`, its `probability`, and `guesses` as pairs of token and probability.
@@ -73,7 +74,7 @@ class Samples:
         model.eval()
         return {"words": self._ask_words(model, device), "pairs": self._ask_pairs(model, device)}
 
-    def _ask_words(self, model: nn.Module, device: torch.device) -> list[dict]:
+    def _ask_words(self, model: nn.Module, device: torch.device) -> list[dict[str, Any]]:
         decode, names = self.tokenizer.decode, self.tokenizer.convert_ids_to_tokens
         found = []
         for ids, place in self._words:
@@ -94,10 +95,11 @@ class Samples:
             )
         return found
 
-    def _ask_pairs(self, model: nn.Module, device: torch.device) -> list[dict]:
+    def _ask_pairs(self, model: nn.Module, device: torch.device) -> list[dict[str, Any]]:
         found = []
+        labels: Any = self._examples.next_sentence_label  # None if there are no pairs
         for index in self._pairs:
-            ids, is_next = self._rows[index].tolist(), not self._examples.next_sentence_label[index]
+            ids, is_next = self._rows[index].tolist(), not labels[index]
             middle = ids.index(self.tokenizer.sep_token_id)
             types = [int(place > middle) for place in range(len(ids))]
             inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([types])}
@@ -114,7 +116,7 @@ class Samples:
         return found
 
 
-def write_sample(folder: str | Path, sample: dict) -> None:
+def write_sample(folder: str | Path, sample: dict[str, Any]) -> None:
     """Adds a line to samples.jsonl in place of those of the same and later steps, which a resumed run repeats."""
     path = Path(folder) / SAMPLES
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []

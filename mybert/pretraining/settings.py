@@ -206,7 +206,7 @@ class PretrainSettings(TextOptions, RunOptions):
         }
 
 
-def _duration(text: object) -> Duration:
+def _duration(text: Any) -> Duration:
     try:
         return Duration(text)
     except argparse.ArgumentTypeError as error:

@@ -51,7 +51,7 @@ def _leaves_one_empty(rows: int, devices: int) -> bool:
     return -(-rows // devices) * (devices - 1) >= rows
 
 
-def _check_shares(model: nn.Module, devices: int) -> None:
+def _check_shares(model: MyBertForPreTraining, devices: int) -> None:
     """Refuses several empty shares: accelerate identifies parameters by address, and empty ones have the same."""
     empty = [
         name

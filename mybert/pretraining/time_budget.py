@@ -53,7 +53,7 @@ class Budget(TrainerCallback):
             print("measuring the speed of this machine: seconds, at most half a minute", flush=True)
         plan = make_plan(settings, arguments, corpus, clock, given)
         if arguments.world_size > 1:  # processes measure differently
-            shared = [plan, clock.reserve]
+            shared: list[Any] = [plan, clock.reserve]
             broadcast_object_list(shared)
             plan, clock.reserve = shared
         if arguments.process_index == 0:
@@ -89,12 +89,12 @@ class Budget(TrainerCallback):
         if args.process_index == 0:
             self._write()
 
-    def of_pace(self) -> dict:
+    def of_pace(self) -> dict[str, Any]:
         """Further arguments of `Pace`."""
         plan = self.plan
         return {"clock": self.clock, "expected_steps": plan.steps, "events": plan.events, "later": plan.later}
 
-    def results(self, tokens: int, optimizer: str) -> dict:
+    def results(self, tokens: int, optimizer: str) -> dict[str, Any]:
         """Entries of results.json: plan and expectation, also for the `tokens` that the run has seen."""
         plan = self.plan
         planned = {"tokens_per_second": plan.speed, "tokens": plan.tokens, "steps": plan.steps} if plan.speed else {}

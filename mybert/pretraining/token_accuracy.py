@@ -2,7 +2,8 @@
 
 import itertools
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ class TokenAccuracy:
         self.counts[1].index_add_(0, tokens, correct.float())
 
 
-def accuracy_by_group(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[dict]]:
+def accuracy_by_group(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[dict[str, Any]]]:
     """Groups of tokens by their rank of frequency and by kind, each with `name`, `tokens` and `accuracy`.
 
     `counts` (2, V) tell how often each token was labelled, and predicted correctly.
@@ -47,7 +48,7 @@ def accuracy_by_group(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) ->
     }
 
 
-def _group(name: str, tokens: Sequence[int], labelled: np.ndarray, right: np.ndarray) -> dict:
+def _group(name: str, tokens: Sequence[int], labelled: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     total = float(labelled[tokens].sum())
     return {"name": name, "tokens": int(total), "accuracy": float(right[tokens].sum()) / max(total, 1.0)}
 
@@ -77,12 +78,12 @@ def is_word(piece: str) -> bool:
 
 def nearest_neighbours(
     embeddings: Tensor, frequency: np.ndarray, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, list[list]]:
+) -> dict[str, list[list[Any]]]:
     """The most frequent words, each with the words whose embeddings (V, H) have the largest cosine similarity.
 
     `frequency` (V,) counts the tokens; only tokens that occur are neighbours.
     """
-    pieces: Callable[[int], str] = tokenizer.convert_ids_to_tokens
+    pieces: Any = tokenizer.convert_ids_to_tokens
     order = np.argsort(-frequency, kind="stable")
     words = [token for token in order[frequency[order] > 0].tolist() if is_word(pieces(token))]
     if len(words) <= _NEIGHBOURS:

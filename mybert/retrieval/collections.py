@@ -213,7 +213,7 @@ def _judgements(name: str) -> Iterator[tuple[str, str, str, Any]]:
     if kind in READERS and kind not in (".tsv", ".csv"):
         for number, fields, problem, detail, unit in READERS[kind](name):
             place = f"{unit} {number}"
-            if fields is None:
+            if problem:
                 raise UserError(f"{name}, {place}: {problem} ({detail}); correct it")
             yield (place, *_named(name, place, fields))
         return

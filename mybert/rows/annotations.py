@@ -80,8 +80,8 @@ def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool)
                 raise ValueError(f"the annotator's answer is {short(row['answer'])}; leave it out, or accept it")
             for given, shown in _spans_of(row["spans"]):
                 span = (_from_utf16(given, text) or given) if counts_utf16 else given
-                if found := _problem(span, shown, text):
-                    raise ValueError(found)
+                if wrong := _problem(span, shown, text):
+                    raise ValueError(wrong)
                 spans.append(span)
             aligned = [_align(span, offsets, text) for span in spans]
             _refuse_overlaps(aligned, offsets, text)
@@ -90,8 +90,8 @@ def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool)
     widened, tags = [], ["O"] * len(offsets)
     for span, words in zip(spans, aligned, strict=True):
         tags[words.start : words.end] = [f"B-{words.label}", *[f"I-{words.label}"] * (words.end - words.start - 1)]
-        given, found = text[span.start : span.end].strip(), text[offsets[words.start][0] : offsets[words.end - 1][1]]
-        widened += [f"{short(given)} to {short(found)}"] if given != found else []
+        asked, found = text[span.start : span.end].strip(), text[offsets[words.start][0] : offsets[words.end - 1][1]]
+        widened += [f"{short(asked)} to {short(found)}"] if asked != found else []
     return {
         "text": text,
         "tokens": [text[start:end] for start, end in offsets],
@@ -178,7 +178,7 @@ def _from_utf16(span: Span, text: str) -> Span | None:
     return Span(units.index(span.start), units.index(span.end), span.label)
 
 
-def _label_studio_results(annotation: list) -> list:
+def _label_studio_results(annotation: list[Any]) -> list[Any]:
     """The labelled regions of Label Studio's only finished annotation; other annotations as they are."""
     if not annotation or not all(isinstance(one, Mapping) and "result" in one for one in annotation):
         return annotation

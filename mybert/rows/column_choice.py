@@ -146,7 +146,10 @@ def group_sentences(file: ColumnFile, counters: Sequence[int]) -> list[list[Line
 
 def _filled(values: Sequence[str]) -> list[str]:
     """The values, and for an empty one the last before: some files write a number at the first word only."""
-    return list(itertools.accumulate(values, lambda last, value: value or last))
+    filled: list[str] = []
+    for value in values:
+        filled.append(value or (filled[-1] if filled else value))
+    return filled
 
 
 def _grouped(lines: Sequence[Line], keys: Sequence[object]) -> list[list[Line]]:
@@ -192,7 +195,7 @@ def without_brackets(sentences: list[list[str]]) -> list[list[str]]:
     tags = {tag for some in sentences for tag in some}
     if not all(map(_BRACKETS.fullmatch, tags)) or not any(tag[:1] == "(" for tag in tags):
         return sentences
-    found = []
+    found: list[list[str]] = []
     for some in sentences:
         found.append([])
         open_kinds: list[str] = []

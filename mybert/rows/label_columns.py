@@ -58,7 +58,7 @@ def expand_label(label: Any, separator: str | None) -> Any:
     return label
 
 
-def of_one_kind(labels: Sequence[Any], single: bool) -> list:
+def of_one_kind(labels: Sequence[Any], single: bool) -> list[Any]:
     """Lists of one name as names where the labels are `single`, or are names beside lists of at most one, as doccano
     writes them; names beside longer lists as lists."""
     lengths = {len(label) for label in labels if isinstance(label, list)}
@@ -71,7 +71,7 @@ def of_one_kind(labels: Sequence[Any], single: bool) -> list:
 
 
 @functools.lru_cache(1 << 16)
-def _parse_list(text: str) -> tuple | None:
+def _parse_list(text: str) -> tuple[Any, ...] | None:
     """The items of a JSON array, of a Python list, tuple or set, or of an array of texts as numpy prints it."""
     text = _unwrapped(text)
     if text.endswith("()"):
@@ -109,10 +109,11 @@ def join_one_hot(dataset: Dataset, given: str) -> Dataset:
     return join_columns(dataset, given, labels)
 
 
-def is_one_hot(labels: Sequence[list]) -> bool:
+def is_one_hot(labels: Sequence[list[Any]]) -> bool:
     """Whether lists of labels are vectors of truth values, of 0 and 1, or of shares; they name no label."""
-    values = [float(value) if isinstance(value, bool) else number(value) for row in labels for value in row]
-    if not values or None in values:
+    read = [float(value) if isinstance(value, bool) else number(value) for row in labels for value in row]
+    values = [value for value in read if value is not None]
+    if not values or len(values) < len(read):
         return False
     if set(values) <= {0, 1}:
         lengths, truths = {len(row) for row in labels}, any(isinstance(value, bool) for row in labels for value in row)

@@ -121,17 +121,18 @@ def check_numbering(labels: Iterable[Any], known: Iterable[str]) -> None:
 
     Rows with the unknown number could be left out, but the others would have the label of another class.
     """
-    known = sorted(map(int, known)) if all(map(_WHOLE.fullmatch, known)) else []
-    if known != list(range(known[0], known[0] + len(known)) if known else ()) or len(known) < 2:
+    names = list(known)
+    numbers = sorted(map(int, names)) if all(map(_WHOLE.fullmatch, names)) else []
+    if len(numbers) < 2 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         return
     found = {int(name) for name in map(label_name, labels) if _WHOLE.fullmatch(name)}
-    for unknown, missing in ((known[0] - 1, known[-1]), (known[-1] + 1, known[0])):
+    for unknown, missing in ((numbers[0] - 1, numbers[-1]), (numbers[-1] + 1, numbers[0])):
         if unknown in found and missing not in found:
             shift = 1 if unknown < missing else -1
-            renamed = " ".join([f"{n - shift}={n}" for n in known[:3]] + ["…"] * (len(known) > 3))
+            renamed = " ".join([f"{n - shift}={n}" for n in numbers[:3]] + ["…"] * (len(numbers) > 3))
             raise UserError(
-                f"a label is {unknown} and none is {missing}, the model was trained on {known[0]} to {known[-1]}; if "
-                f"these labels count from another number, rename all: --label-names {renamed}"
+                f"a label is {unknown} and none is {missing}, the model was trained on {numbers[0]} to {numbers[-1]}; "
+                f"if these labels count from another number, rename all: --label-names {renamed}"
             )
 
 
@@ -154,8 +155,8 @@ def find_label_typos(counts: Mapping[str, int]) -> list[str]:
     also compared with frequent ones from which it differs in one or two letters. Differences in digits, in B- and I-,
     or in a prefix (in-, un-) are intended.
     """
-    found, alike, values = [], {}, {}
-    names = sorted(counts, key=counts.get, reverse=True)
+    found, alike, values = [], dict[str, str](), dict[Any, str]()
+    names = sorted(counts, key=counts.__getitem__, reverse=True)
     for name in names:
         twin = alike.setdefault(re.sub(r"[ _-]+", " ", plain(name)), name)
         rare = counts[name] <= _TYPO_ROWS and len(names) <= _MOST_COMPARED

@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 SIMILAR = 0.7
 _LEAST_PAIRS = 10  # of words; shorter texts are similar by chance
@@ -32,7 +33,7 @@ def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:
     """
     pairs = [_pairs(row) for row in rows]
     counts = Counter(itertools.chain(*pairs))
-    having = defaultdict(set)  # rows that have not been found, by their rarest pairs
+    having: dict[tuple[Any, ...], set[int]] = defaultdict(set)  # rows that have not been found, by their rarest pairs
     for number, some in enumerate(pairs):
         for pair in _rarest(some, counts):
             having[pair].add(number)
@@ -48,7 +49,7 @@ def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:
     return found
 
 
-def _pairs(row: Row) -> frozenset[tuple]:
+def _pairs(row: Row) -> frozenset[tuple[Any, ...]]:
     """The word pairs of all texts; empty for a short row."""
     pairs = frozenset(
         (text, *pair) for text, words in enumerate(row) for pair in itertools.pairwise(words.split()[:_WORDS])
@@ -56,14 +57,14 @@ def _pairs(row: Row) -> frozenset[tuple]:
     return pairs if len(pairs) >= _LEAST_PAIRS else frozenset()
 
 
-def _rarest(pairs: frozenset[tuple], counts: Counter) -> list[tuple]:
+def _rarest(pairs: frozenset[tuple[Any, ...]], counts: Counter[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The rarest pairs, without those that are not in `counts`, which are the rarest of all."""
     known = [pair for pair in pairs if pair in counts]
     size = len(known) - math.ceil(SIMILAR * len(pairs)) + 1
     return sorted(known, key=lambda pair: (counts[pair], pair))[:size] if size > 0 else []
 
 
-def _similar(one: frozenset, other: frozenset) -> bool:
+def _similar(one: frozenset[Any], other: frozenset[Any]) -> bool:
     shared = len(one & other)
     return shared >= SIMILAR * (len(one) + len(other) - shared)
 

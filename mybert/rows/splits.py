@@ -55,7 +55,7 @@ class Split(NamedTuple):
     note: str | None = None
     parts: Sequence["Split"] = ()
 
-    def given(self) -> Iterator[dict]:
+    def given(self) -> Iterator[dict[str, Any]]:
         """The rows as they are in the file, with all columns."""
         chosen = set(self.numbers)
         return (record.fields for record in self.records() if record.number - 1 in chosen)
@@ -117,7 +117,7 @@ def describe_problems(
     source: str, problems: Sequence[Problem], rows: int | None, unit: str, place: Callable[[Problem], object]
 ) -> str:
     """The number of bad rows, then each message once with its rows."""
-    numbers_of = {}
+    numbers_of: dict[str, dict[object, None]] = {}
     for problem in problems:
         numbers_of.setdefault(problem.message, {})[place(problem)] = None  # a row may have one twice
     listed = []

@@ -12,7 +12,7 @@ MOST_ROWS = 1000
 class MemoryRows:
     """Columns as lists. For a few rows, creating and mapping a `Dataset` takes longer than a small model."""
 
-    def __init__(self, columns: Mapping[str, list]):
+    def __init__(self, columns: Mapping[str, list[Any]]):
         self._columns = dict(columns)
 
     @property
@@ -44,7 +44,7 @@ class MemoryRows:
     def rename_columns(self, names: Mapping[str, str]) -> "MemoryRows":
         return MemoryRows({names.get(name, name): values for name, values in self._columns.items()})
 
-    def with_column(self, name: str, values: list) -> "MemoryRows":
+    def with_column(self, name: str, values: list[Any]) -> "MemoryRows":
         return MemoryRows({**self._columns, name: values})
 
 
@@ -63,12 +63,12 @@ def table_of(rows: Any) -> Dataset:
     return table_of_columns(columns)
 
 
-def table_of_columns(columns: Mapping[str, list]) -> Dataset:
+def table_of_columns(columns: Mapping[str, list[Any]]) -> Dataset:
     """Columns whose values may have several types as a table."""
     return concatenate_datasets([make_column(name, values) for name, values in columns.items()], axis=1)
 
 
-def make_column(name: str, values: list) -> Dataset:
+def make_column(name: str, values: list[Any]) -> Dataset:
     """One column; values of several types, and whole numbers that Arrow would round, are kept as JSON."""
     try:
         return Dataset.from_dict({name: values}, on_mixed_types="use_json")
@@ -86,7 +86,7 @@ def join_columns(dataset: Dataset, given: str, join: Callable[[Mapping[str, Any]
     return with_column(rest, given, values)
 
 
-def with_column(rows: Dataset, name: str, values: list) -> Dataset:
+def with_column(rows: Dataset, name: str, values: list[Any]) -> Dataset:
     """The rows with another column, whose values may have several types."""
     if isinstance(rows, MemoryRows):
         return rows.with_column(name, values)

@@ -27,7 +27,7 @@ def read_sentences(sentences: Iterable[Sequence[str]]) -> TagSet | None:
     if found is None or found.scheme not in _RARE:
         return found
     letter, other = _RARE[found.scheme]
-    roles = Counter()
+    roles: Counter[str] = Counter()
     for tags in sentences:
         spans = entity_spans(tags, found.marks)
         starts, ends = ({(span[side], span[2]) for span in spans} for side in (0, 1))

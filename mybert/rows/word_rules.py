@@ -45,7 +45,9 @@ def learn_word_rules(
         if _is_part(folded(word)):
             parts[folded(word)] += count
     kept = [part for part, count in parts.most_common() if count >= _LEAST_PARTS]
-    counts = {side: {True: Counter(), False: Counter()} for side in ("left", "right")}
+    counts: dict[str, dict[bool, Counter[Key]]] = {
+        side: {True: Counter(), False: Counter()} for side in ("left", "right")
+    }
     for words in sentences:
         _count(words, pieces, {*kept}, counts)
     joined, alone = (sum(found[stays].total() for found in counts.values()) for stays in (True, False))
@@ -78,7 +80,7 @@ def _is_unspaced(word: str, pieces: int) -> bool:
     return not scripts.isdisjoint(_UNSPACED) or ("CJK" in scripts and pieces > 1)
 
 
-def _general_first(key: Key) -> tuple:
+def _general_first(key: Key) -> tuple[Any, ...]:
     """The order in which rules are stored: a rule is left out if a more general one before it says the same."""
     before, _, after = key
     ranks = {SPACE: 0, LETTERS: 1, DIGIT: 1}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from datasets import Dataset
@@ -29,6 +29,10 @@ from mybert.tasks.options import TaskOptions
 
 ROW = "row"  # column of features: index of the row that the feature belongs to
 CUT = "cut"  # column of features: whether the text was truncated; only in tasks that truncate
+ColumnNames = Mapping[str, tuple[str, ...]]
+"""Usual names of each column by its canonical name, best first."""
+Prediction = dict[str, Any]
+"""The prediction for a row, as `mybert predict` writes it."""
 
 
 class Matrix(NamedTuple):
@@ -72,10 +76,10 @@ class Task(ABC):
     name: ClassVar[str]
     head: ClassVar[type[PreTrainedModel]]
     Options: ClassVar[type[TaskOptions]] = TaskOptions
-    inputs: ClassVar[Mapping[str, tuple[str, ...]]]
-    targets: ClassVar[Mapping[str, tuple[str, ...]]]
+    inputs: ClassVar[ColumnNames]
+    targets: ClassVar[ColumnNames]
     optional: ClassVar[frozenset[str]] = frozenset()
-    alternatives: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    alternatives: ClassVar[ColumnNames] = {}
     counted: ClassVar[str] = "rows"
     grouped_by: ClassVar[tuple[str, ...]] = ()
     row_shares: ClassVar[frozenset[str]] = frozenset()
@@ -90,10 +94,10 @@ class Task(ABC):
         """
         return None
 
-    def plain_row(self, line: str, source: str) -> dict:
+    def plain_row(self, line: str, source: str) -> dict[str, Any]:
         """A line of plain text as a row."""
-        required = [column for column in self.inputs if column not in self.optional]
-        required = required if self.trained_inputs is None else self.trained_inputs
+        usual = [column for column in self.inputs if column not in self.optional]
+        required = usual if self.trained_inputs is None else self.trained_inputs
         if len(required) > 1:
             raise UserError(f"{source} holds plain lines; {self.name} reads JSON lines with {', '.join(required)}")
         return {self.options.given_columns().get(required[0], required[0]): line}
@@ -159,7 +163,7 @@ class Task(ABC):
             raise UserError("; ".join(problems))
         return found
 
-    def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
+    def column_roles(self, names: Sequence[str], labelled: bool) -> ColumnNames:
         """Usual names by canonical name, for rows with the columns `names`."""
         return {**self.inputs, **(self.targets if labelled else {})}
 
@@ -197,7 +201,7 @@ class Task(ABC):
         return [*problems, *(problem._replace(row=good[problem.row]) for problem in too_long)]
 
     @abstractmethod
-    def label_distribution(self, rows: Dataset) -> Counter:
+    def label_distribution(self, rows: Dataset) -> Counter[str]:
         """Number of occurrences of each label, or of each kind of target."""
 
     def row_labels(self, rows: Dataset) -> list[Collection[str]]:
@@ -212,10 +216,20 @@ class Task(ABC):
 
     def summary(self, rows: Dataset) -> str:
         """One line: the task, its labels and the reason for them; of a fitted task."""
-        labels = self.config.label2id if self.classes else ()
+        labels = self.label2id if self.classes else ()
         return f"{self.name}: {counted(len(labels), 'label')} ({short_list(labels)})" if labels else self.name
 
     # Model
+
+    @property
+    def id2label(self) -> Mapping[int, str]:
+        """The names of the labels; transformers' type allows more."""
+        return cast(Mapping[int, str], self.config.id2label or {})
+
+    @property
+    def label2id(self) -> Mapping[str, int]:
+        """The numbers of the labels."""
+        return cast(Mapping[str, int], self.config.label2id or {})
 
     def with_config(self, **values: Any) -> Self:
         """This task with other values in its configuration."""
@@ -230,7 +244,7 @@ class Task(ABC):
 
     def in_order_of_head(self, names: Sequence[str]) -> Sequence[str]:
         """The labels in the order of the checkpoint if it has the same ones: its head is then trained further."""
-        own = [str(name) for _, name in sorted(self.config.id2label.items())]
+        own = [str(name) for _, name in sorted(self.id2label.items())]
         return own if sorted(own) == sorted(names) else names
 
     def loaded(self, source: str) -> Self:
@@ -278,14 +292,14 @@ class Task(ABC):
         """The number of tokens of all windows of a row."""
         return tokens
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
         """A function from a list of features to a padded batch."""
         return DataCollatorWithPadding(tokenizer)
 
     # Results
 
     @abstractmethod
-    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
         """One prediction for each row, as `mybert predict` writes it.
 
         Args:
@@ -298,14 +312,14 @@ class Task(ABC):
         return {}
 
     @abstractmethod
-    def references(self, rows: Dataset) -> list:
+    def references(self, rows: Dataset) -> list[Any]:
         """The target of each row, as `score` takes it."""
 
     @abstractmethod
-    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+    def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         """Constant predictions: each list has the same answer for every row."""
 
-    def baselines(self, references: Sequence) -> dict[str, float]:
+    def baselines(self, references: Sequence[Any]) -> dict[str, float]:
         """The best value of each metric among `baseline_predictions`."""
         scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
         return {name: (min if metric_of(name).is_loss else max)(found[name] for found in scores) for name in scores[0]}
@@ -318,7 +332,7 @@ class Task(ABC):
     simple_model: ClassVar[str] = ""
     """Name of the model of `simple_predictions`."""
 
-    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict] | None:
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction] | None:
         """What a simple model predicts for `rows` after learning from `train`; None: the task has none."""
         return None
 
@@ -336,7 +350,7 @@ class Task(ABC):
         """Name of a metric in tables."""
         return metric_title(metric)
 
-    def score(self, predictions: Sequence[dict], references: Sequence) -> dict[str, float]:
+    def score(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, float]:
         """All metrics of the task."""
         found = self.bootstrap(predictions, references, every_row(references))
         return {name: values[0] for name, values in found.items()}
@@ -347,24 +361,26 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         """Every metric on each of `samples` (samples, rows), which are indices of rows drawn with replacement."""
 
     @abstractmethod
-    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+    def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """Error of each prediction: 0 is right, more is worse."""
 
-    def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
+    def describe_error(self, prediction: Prediction, reference: Any, row: dict[str, Any]) -> list[str]:
         """Lines that describe an error; empty to show the whole row and prediction."""
         return []
 
     def labelled_spans(
-        self, predictions: Sequence[dict], references: Sequence
-    ) -> tuple[set[tuple], set[tuple]] | None:
+        self, predictions: Sequence[Prediction], references: Sequence[Any]
+    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]] | None:
         """Predictions and references as pairs of label and place; None for targets that are not labels."""
         return None
 
-    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
+    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix | None:
         """The confusion matrix of a task with labels."""
         return None
 
@@ -410,14 +426,14 @@ def encode_pairs(
 
 
 def map_rows(
-    rows: Dataset | MemoryRows, encode: Callable[[dict[str, list], list[int]], dict[str, list]]
+    rows: Dataset | MemoryRows, encode: Callable[[dict[str, list[Any]], list[int]], dict[str, list[Any]]]
 ) -> Dataset | MemoryRows:
     """The features that `encode` makes from batches of rows and their indices."""
     if isinstance(rows, MemoryRows):
         return MemoryRows(encode(rows[:], list(range(len(rows)))))
     with no_dataset_bars(), Bar(total=len(rows), desc="tokenizing", unit="rows", leave=False) as bar:
 
-        def encode_shown(batch: dict[str, list], indices: list[int]) -> dict[str, list]:
+        def encode_shown(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
             bar.update(len(indices))
             return encode(batch, indices)
 

@@ -8,7 +8,7 @@ always over the same classes. Calling scikit-learn for each sample takes 150 tim
 import math
 from collections import Counter
 from collections.abc import Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -16,7 +16,7 @@ from scipy import stats
 LABEL_COLUMNS = ("reference", "predicted", "correct", "precision", "recall", "F1")
 """Headers of the fields of `LabelScores`."""
 _FEW = 100  # rows
-Labelled = Set[tuple]  # pairs of a label and the place where it occurs
+Labelled = Set[tuple[Any, ...]]  # pairs of a label and the place where it occurs
 
 
 class LabelScores(NamedTuple):
@@ -56,7 +56,7 @@ def interval_95(
     return (low, high) if low < high else None
 
 
-def every_row(rows: Sequence) -> np.ndarray:
+def every_row(rows: Sequence[Any]) -> np.ndarray:
     """(1, N) the sample that contains each row once."""
     return np.arange(len(rows))[None]
 
@@ -154,5 +154,5 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.zeros_like(below), where=below > 0)
 
 
-def _as_lists(scores: dict) -> dict[str, list[float]]:
+def _as_lists(scores: dict[str, Any]) -> dict[str, list[float]]:
     return {name: np.asarray(values, dtype=float).tolist() for name, values in scores.items()}

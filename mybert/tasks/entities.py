@@ -25,7 +25,7 @@ def find_strict(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark], s
     scheme = scheme if scheme in ("IOB1", "IOB2", "IOE1", "IOE2") else "IOBES"
     found = []
     for tags in sentences:
-        roles = [mark and [mark.role, kinds[mark.kind]] for mark in map(marks.get, tags)]
+        roles = [[mark.role, kinds[mark.kind]] if mark else [] for mark in map(marks.get, tags)]
         for start, end, _ in () if has_single or scheme != "IOBES" else entity_spans(tags, marks):
             if end - start == 1 and roles[start][0] == "B":  # in B, I, E without a letter for single words
                 roles[start][0] = "S"
@@ -48,9 +48,9 @@ def score(
 ) -> dict[str, list[float]]:
     """Scores of entities on each of `samples` (samples, rows): `precision`, `recall` and `f1` of CoNLL's scorer
     conlleval, and `strict_f1` of the entities whose tags follow the scheme."""
-    both = predictions, references
-    strict = ratios(*(find_strict(each, tags.marks, tags.scheme) for each in both), samples)
-    return {**ratios(*(find(each, tags.marks) for each in both), samples), "strict_f1": strict["f1"]}
+    strict = [find_strict(each, tags.marks, tags.scheme) for each in (predictions, references)]
+    found = ratios(find(predictions, tags.marks), find(references, tags.marks), samples)
+    return {**found, "strict_f1": ratios(strict[0], strict[1], samples)["f1"]}
 
 
 def ratios(

@@ -16,7 +16,7 @@ from mybert.common.errors import short_list
 from mybert.common.quantities import counted
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, known_name
 from mybert.tasks import bootstrap_scores
-from mybert.tasks.base import Matrix
+from mybert.tasks.base import Matrix, Prediction
 
 _BASELINES = 20  # maximum number of labels whose baselines are computed
 
@@ -41,9 +41,10 @@ class LabelKind(ABC):
 
     def __init__(self, config: MyBertConfig, thresholds: Mapping[str, float] | None = None):
         self.config, self.thresholds = config, dict(thresholds or {})
-        self.ids = {name: number for number, name in sorted(config.id2label.items())}  # config.json sorts `label2id`
+        labels: Any = config.id2label or {}  # config.json sorts `label2id`
+        self.ids: dict[str, int] = {name: number for number, name in sorted(labels.items())}
 
-    def summary(self, references: Sequence) -> str:
+    def summary(self, references: Sequence[Any]) -> str:
         """The kind and its labels or range."""
         return f"{self.name}: {counted(len(self.ids), 'label')} ({short_list(self.ids)})"
 
@@ -56,38 +57,40 @@ class LabelKind(ABC):
         """The label as the model takes it."""
 
     @abstractmethod
-    def predictions(self, logits: np.ndarray) -> list[dict]:
+    def predictions(self, logits: np.ndarray) -> list[Prediction]:
         """One for each row of logits (rows, num_labels)."""
 
-    def targets(self, labels: Sequence) -> np.ndarray:
+    def targets(self, labels: Sequence[Any]) -> np.ndarray:
         """(rows, outputs) what a linear model learns: 0 and 1, or numbers."""
         return np.array([self.model_label(label) for label in labels], dtype=float).reshape(len(labels), -1)
 
-    def from_linear(self, values: np.ndarray) -> list[dict]:
+    def from_linear(self, values: np.ndarray) -> list[Prediction]:
         """Predictions from the outputs (rows, outputs) of a linear model of `targets`."""
         return self.predictions(values)
 
     @abstractmethod
-    def constants(self, references: Sequence) -> Iterable[dict]:
+    def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         """Constant predictions, as baselines."""
 
     def labels(self, answer: Any) -> Sequence[str]:
         """The labels of a reference, or of a prediction's value for `key`."""
         return answer
 
-    def counts(self, references: Sequence, edges: Sequence[float] = ()) -> Counter:
+    def counts(self, references: Sequence[Any], edges: Sequence[float] = ()) -> Counter[str]:
         """Number of rows of each label; of numbers, in each part between `edges`."""
         return Counter(label for reference in references for label in self.labels(reference))
 
     @abstractmethod
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         """See `Task.bootstrap`."""
 
     @abstractmethod
-    def error(self, prediction: dict, reference: Any) -> float:
+    def error(self, prediction: Prediction, reference: Any) -> float:
         """0 is right, more is worse."""
 
-    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
+    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix | None:
         return None
 
 
@@ -104,14 +107,14 @@ class SingleLabel(LabelKind):
     def model_label(self, label: Any) -> int:
         return self.ids[known_name(label, self.ids)]
 
-    def targets(self, labels: Sequence) -> np.ndarray:
+    def targets(self, labels: Sequence[Any]) -> np.ndarray:
         return np.eye(len(self.ids))[[self.model_label(label) for label in labels]]
 
-    def predictions(self, logits: np.ndarray) -> list[dict]:
+    def predictions(self, logits: np.ndarray) -> list[Prediction]:
         found = []
         for row in torch.from_numpy(logits).softmax(1).tolist():  # scipy's takes ten times as long for one row
             scores = dict(zip(self.ids, row, strict=True))
-            best = max(self._possible(scores), key=scores.get)
+            best = max(self._possible(scores), key=scores.__getitem__)
             found.append({"label": best, "score": scores[best], "scores": scores})
         return found
 
@@ -121,22 +124,24 @@ class SingleLabel(LabelKind):
         above = [name for name, least in thresholds.items() if least is not None and scores[name] > least]
         return above or [name for name, least in thresholds.items() if least is None] or scores
 
-    def constants(self, references: Sequence) -> Iterable[dict]:
+    def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         return [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
 
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         labels = [prediction["label"] for prediction in predictions]
-        pair = (np.array([self.ids[label] for label in each]) for each in (labels, references))
-        return bootstrap_scores.single_label(*pair, len(self.ids), samples)
+        predicted, true = (np.array([self.ids[label] for label in each]) for each in (labels, references))
+        return bootstrap_scores.single_label(predicted, true, len(self.ids), samples)
 
-    def error(self, prediction: dict, reference: str) -> float:
+    def error(self, prediction: Prediction, reference: str) -> float:
         """1 - the probability of the right label if another is predicted; predictions of other tools may lack it."""
         return 0.0 if prediction["label"] == reference else 1 - prediction.get("scores", {}).get(reference, 0.0)
 
     def labels(self, answer: str) -> Sequence[str]:
         return [answer]
 
-    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
+    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix:
         names, labels = list(self.ids), [prediction["label"] for prediction in predictions]
         return Matrix(names, confusion_matrix(references, labels, labels=names))
 
@@ -147,31 +152,33 @@ class MultiLabel(LabelKind):
     name, key = "several labels", "labels"
     main_metric = selection_metric = "f1_micro"
 
-    def reference(self, label: Sequence) -> list[str]:
+    def reference(self, label: Sequence[Any]) -> list[str]:
         return list(dict.fromkeys(known_name(one, self.ids) for one in label))
 
-    def model_label(self, label: Sequence) -> list[float]:
+    def model_label(self, label: Sequence[Any]) -> list[float]:
         names = set(self.reference(label))
         return [float(name in names) for name in self.ids]
 
-    def predictions(self, logits: np.ndarray) -> list[dict]:
+    def predictions(self, logits: np.ndarray) -> list[Prediction]:
         tuned = getattr(self.config, "label_threshold", None)  # on validation rows
         every = self.thresholds.get("", tuned if isinstance(tuned, float) else 0.5)
         least = {name: self.thresholds.get(name, every) for name in self.ids}
         rows = [dict(zip(self.ids, row, strict=True)) for row in expit(logits).tolist()]
         return [{"labels": [name for name in self.ids if row[name] > least[name]], "scores": row} for row in rows]
 
-    def from_linear(self, values: np.ndarray) -> list[dict]:
+    def from_linear(self, values: np.ndarray) -> list[Prediction]:
         """The threshold of the configuration is that of the fine-tuned model."""
         return [{"labels": [name for name, value in zip(self.ids, row, strict=True) if value > 0.5]} for row in values]
 
-    def constants(self, references: Sequence) -> Iterable[dict]:
+    def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         """The most common set, all labels, and the most common labels together."""
         labels = [label for label, _ in self.counts(references).most_common()]
         sets = [list(statistics.mode(tuple(sorted(labels)) for labels in references)), labels]
         return [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
 
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         predicted = self.chosen([prediction["labels"] for prediction in predictions])
         return bootstrap_scores.multi_label(predicted, self.chosen(references), samples)
 
@@ -182,12 +189,12 @@ class MultiLabel(LabelKind):
             chosen[row, [self.ids[label] for label in labels]] = True
         return chosen
 
-    def best_threshold(self, predictions: Sequence[dict], references: Sequence) -> float:
+    def best_threshold(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> float:
         """The threshold with the highest micro F1."""
         scores = np.array([list(prediction["scores"].values()) for prediction in predictions])
         return bootstrap_scores.best_label_threshold(scores, self.chosen(references))
 
-    def error(self, prediction: dict, reference: Sequence[str]) -> float:
+    def error(self, prediction: Prediction, reference: Sequence[str]) -> float:
         """The number of missing and additional labels."""
         return float(len(set(prediction["labels"]) ^ set(reference)))
 
@@ -198,7 +205,7 @@ class Regression(LabelKind):
     name, key = "regression", "score"
     main_metric = selection_metric = "pearson"
 
-    def summary(self, references: Sequence) -> str:
+    def summary(self, references: Sequence[Any]) -> str:
         return f"{self.name}: numbers from {min(references):g} to {max(references):g}"
 
     def reference(self, label: Any) -> float:
@@ -206,25 +213,27 @@ class Regression(LabelKind):
 
     model_label = reference
 
-    def predictions(self, logits: np.ndarray) -> list[dict]:
+    def predictions(self, logits: np.ndarray) -> list[Prediction]:
         return [{"score": score} for score in logits[:, 0].tolist()]
 
-    def constants(self, references: Sequence) -> Iterable[dict]:
+    def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         mean = np.clip(np.mean(references), min(references), max(references))  # exact if all are equal
         return [{"score": float(mean)}]
 
-    def counts(self, references: Sequence, edges: Sequence[float] = ()) -> Counter:
+    def counts(self, references: Sequence[Any], edges: Sequence[float] = ()) -> Counter[str]:
         """Number of references in each part between `edges`; numbers outside are counted in the first or last."""
         counts = np.histogram(np.clip(references, edges[0], edges[-1]), edges)[0].tolist()
         precisions = ([f"{edge:.{digits}g}" for edge in edges] for digits in range(3, 18))
         names = next(names for names in precisions if len(set(names)) == len(names))  # 2000.8 and 2001.6 are 2e+03
         return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
 
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         scores = np.array([prediction["score"] for prediction in predictions])
         return bootstrap_scores.regression(scores, np.array(references), samples)
 
-    def error(self, prediction: dict, reference: float) -> float:
+    def error(self, prediction: Prediction, reference: float) -> float:
         """The absolute difference."""
         return abs(prediction["score"] - reference)
 

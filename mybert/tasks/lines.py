@@ -79,12 +79,12 @@ class LineReader:
             self.columns.find(tuple(dict.fromkeys(itertools.chain(*rows))), self.source)
 
     def read(self, number: int, line: bytes) -> Line:
-        shown: dict | str = line.decode(errors="backslashreplace")
+        shown: dict[str, Any] | str = line.decode(errors="backslashreplace")
         try:
             text = line.decode("utf-8-sig" if number == 0 else "utf-8")
             if not text.strip():
                 with contextlib.suppress(UserError):  # the task reads JSON lines only
-                    shown = shown if self.is_json else self.task.plain_row(shown, "it")
+                    shown = shown if self.is_json else self.task.plain_row(text, "it")
                 return Line(number, shown, {}, EMPTY)
             shown = self._given(text)
             return Line(number, shown, self.columns.row(shown))
@@ -93,7 +93,7 @@ class LineReader:
         except UserError as error:
             return Line(number, shown, {}, str(error))
 
-    def _given(self, text: str) -> dict:
+    def _given(self, text: str) -> dict[str, Any]:
         is_object = text.lstrip().startswith("{")
         if self.is_json is None and is_object and (self.kind != ".txt" or is_json(text)):
             self.is_json = True
@@ -156,7 +156,7 @@ def _has_only_texts(value: Any, depth: int = 2) -> bool:
     return isinstance(value, str | None)
 
 
-def _record(text: str) -> dict:
+def _record(text: str) -> dict[str, Any]:
     try:
         record = parse_json(text, unique=True)
     except ValueError as error:

@@ -30,7 +30,7 @@ from mybert.rows.label_columns import expand_label
 from mybert.rows.labels import READINGS, is_missing
 from mybert.rows.splits import Problem, Split, text_problem
 from mybert.rows.tables import join_columns, with_column
-from mybert.tasks.base import CUT, ROW, Task, encode_pairs, map_rows
+from mybert.tasks.base import CUT, ROW, ColumnNames, Prediction, Task, encode_pairs, map_rows
 from mybert.tasks.options import ChoiceOptions
 
 _NAMES = "choice_names"  # column of the labels that rows give their choices
@@ -45,10 +45,12 @@ class MultipleChoice(Task):
     decided by all labels together, see `find_reading`, and stored with the model.
     """
 
+    options: ChoiceOptions
+
     name = "multiple-choice"
     head = MyBertForMultipleChoice
     Options = ChoiceOptions
-    inputs: ClassVar[Mapping] = {
+    inputs: ClassVar[ColumnNames] = {
         "context": (
             *("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "sentence", "goal", "text"),
             *("question", "question_stem"),
@@ -56,7 +58,7 @@ class MultipleChoice(Task):
         "start": ("start", "sent2", "question", "ctx_b", "query"),
         "choices": ("choices", "endings", "options", "answers"),
     }
-    targets: ClassVar[Mapping] = {
+    targets: ClassVar[ColumnNames] = {
         "label": ("label", "answer", "gold", "answerKey", "answer_key", "correct", "correct_option", "cop")
     }
     optional = frozenset({"start"})
@@ -157,7 +159,7 @@ class MultipleChoice(Task):
         expected += ", or a letter from A" if reading in ("from-0", "from-1") else ""
         return f"the label {found} ({expected})"
 
-    def label_distribution(self, rows: Dataset) -> Counter:
+    def label_distribution(self, rows: Dataset) -> Counter[str]:
         return Counter(f"choice {label}" for label in self.references(rows))
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
@@ -180,11 +182,11 @@ class MultipleChoice(Task):
     # Model
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+        def encode(batch: Mapping[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
             contexts, endings, bounds = self._pairs(batch)
-            encoded = encode_pairs(contexts, endings, tokenizer, self.options.max_length)
+            encoded = encode_pairs(contexts, endings, tokenizer, self.options.length)
             columns = {name: [values[first:end] for first, end in bounds] for name, values in encoded.items()}
-            cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
+            cut = [bool(encoding.overflowing) for encoding in encoded.encodings or ()]
             columns[CUT] = [any(cut[first:end]) for first, end in bounds]
             if "label" in batch:
                 columns["labels"] = self.references(batch)
@@ -196,7 +198,7 @@ class MultipleChoice(Task):
         shared = 3 + length(row["context"]) + (length(row["start"]) if row.get("start") else 0)
         return len(row["choices"]) * (shared + max(map(length, row["choices"])))
 
-    def _pairs(self, batch: Mapping[str, list]) -> tuple[list[str], list[str], list[tuple[int, int]]]:
+    def _pairs(self, batch: Mapping[str, list[Any]]) -> tuple[list[str], list[str], list[tuple[int, int]]]:
         """The pairs of texts that the model reads, and the first and the end of those of each row."""
         starts = batch.get("start") or [""] * len(batch["choices"])
         contexts = [c for c, choices in zip(batch["context"], batch["choices"], strict=True) for _ in choices]
@@ -204,12 +206,12 @@ class MultipleChoice(Task):
         ends = np.cumsum([len(choices) for choices in batch["choices"]]).tolist()
         return contexts, endings, list(zip([0, *ends], ends, strict=False))
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
         return _Collator(tokenizer)
 
     # Results
 
-    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
         """`choice`, counted from 0, its `label` as the rows write it, its `text`, and the probabilities of all."""
         predictions = []
         _, several, names = _columns(rows)
@@ -221,7 +223,7 @@ class MultipleChoice(Task):
             predictions.append({"choice": best, **known, "text": choices[best], "scores": scores.tolist()})
         return predictions
 
-    def references(self, rows: Dataset | Mapping[str, list]) -> list[int]:
+    def references(self, rows: Dataset | Mapping[str, list[Any]]) -> list[int | None]:
         columns = _columns(rows)
         return [choice_of(*row, self.options.choice_labels) for row in zip(*columns, strict=True)]
 
@@ -229,24 +231,26 @@ class MultipleChoice(Task):
     def truncates(self) -> bool:
         return True
 
-    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+    def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]
 
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])
         return {"accuracy": right[samples].mean(1).tolist()}
 
-    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+    def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """1 - the probability of the right choice if another is predicted."""
         pairs = zip(predictions, references, strict=True)
         return [0.0 if p["choice"] == choice else 1 - p["scores"][choice] for p, choice in pairs]
 
 
-def _values(row: Mapping[str, Any]) -> list:
+def _values(row: Mapping[str, Any]) -> list[Any]:
     return list(row.values())
 
 
-def _columns(rows: Dataset | Mapping[str, list]) -> tuple[list, list, list]:
+def _columns(rows: Dataset | Mapping[str, list[Any]]) -> tuple[list[Any], list[Any], list[Any]]:
     """Labels, choices, and the labels that rows give their choices; None for those that there are not."""
     names = getattr(rows, "column_names", rows)
     choices = rows["choices"][:]
@@ -257,7 +261,7 @@ def _columns(rows: Dataset | Mapping[str, list]) -> tuple[list, list, list]:
 class _Collator(DataCollatorForMultipleChoice):
     """transformers' collator for rows without labels and with different numbers of choices."""
 
-    def torch_call(self, examples: list[dict]) -> dict:
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         most = max(len(example["input_ids"]) for example in examples)
         examples = [
             {name: x + x[:1] * (most - len(x)) if isinstance(x, list) else x for name, x in example.items()}

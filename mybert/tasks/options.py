@@ -44,6 +44,11 @@ class TaskOptions(Options):
         super().__post_init__()
         self.given_columns()
 
+    @property
+    def length(self) -> int:
+        """`max_length`, or its default."""
+        return self.max_length or int(self.defaults["max_length"])
+
     def given_columns(self) -> dict[str, str]:
         """The columns given by `--columns`, by role."""
         return pairs("columns", self.columns, "ROLE=COLUMN, such as text=body")
@@ -69,7 +74,7 @@ class WindowOptions(TaskOptions):
 
     def stride_below(self, room: int) -> int:
         """The stride of windows with `room` tokens of text; raises a UserError if it is `room` or more."""
-        stride = self.max_length // 3 if self.stride is None else self.stride
+        stride = self.length // 3 if self.stride is None else self.stride
         if self.stride is not None and stride >= room:
             raise UserError(f"--stride {stride}: expected less than the {room} tokens of a window's text")
         return stride
@@ -77,7 +82,7 @@ class WindowOptions(TaskOptions):
     def window_tokens(self, tokens: int, room: int) -> int:
         """The number of tokens in all windows over `tokens` tokens of a text."""
         windows = window_count(tokens, room, self.stride_below(room))
-        return tokens if windows == 1 else windows * self.max_length
+        return tokens if windows == 1 else windows * self.length
 
 
 @dataclass(kw_only=True)
@@ -186,6 +191,21 @@ class AnswerOptions(WindowOptions):
         least=1,
     )
 
+    @property
+    def candidates(self) -> int:
+        """`n_best`, or its default."""
+        return self.n_best or int(self.defaults["n_best"])
+
+    @property
+    def answer_length(self) -> int:
+        """`max_answer_length`, or its default."""
+        return self.max_answer_length or int(self.defaults["max_answer_length"])
+
+    @property
+    def windows_read(self) -> int:
+        """`max_windows`, or its default."""
+        return self.max_windows or int(self.defaults["max_windows"])
+
 
 @dataclass(kw_only=True)
 class ChoiceOptions(TaskOptions):
@@ -239,9 +259,6 @@ class SearchOptions(Options):
         "with --documents alone the larger, the less BM25 adds to --model there; else 0).",
         within="[0, 1)",
     )
-
-
-OPTIONS = (TextOptions, TokenOptions, AnswerOptions, ChoiceOptions)
 
 
 def pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ from mybert.common.text_windows import window_count
 from mybert.io.files import file_format, open_file
 from mybert.rows.splits import Problem, text_problem
 from mybert.tasks import squad_scores as squad
-from mybert.tasks.base import ROW, Task, map_rows
+from mybert.tasks.base import ROW, ColumnNames, Prediction, Task, map_rows
 from mybert.tasks.options import AnswerOptions
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
@@ -51,11 +51,13 @@ class QuestionAnswering(Task):
     span by more than `config.no_answer_threshold`, which is tuned on the validation rows.
     """
 
+    options: AnswerOptions
+
     name = "question-answering"
     head = MyBertForQuestionAnswering
     Options = AnswerOptions
-    inputs: ClassVar[Mapping] = {"question": ("question", "query"), "context": ("context", "passage")}
-    targets: ClassVar[Mapping] = {"answers": ("answers",)}
+    inputs: ClassVar[ColumnNames] = {"question": ("question", "query"), "context": ("context", "passage")}
+    targets: ClassVar[ColumnNames] = {"answers": ("answers",)}
     grouped_by = ("context",)
     row_shares = frozenset({"exact_match"})
     main_metric = "f1"
@@ -76,7 +78,7 @@ class QuestionAnswering(Task):
         return problems
 
     def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
-        length = self.options.max_length
+        length = self.options.length
         asked = tokenizer(rows["question"][:], add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return [
             Problem(
@@ -88,7 +90,7 @@ class QuestionAnswering(Task):
             if len(ids) > length - 4  # [CLS], two [SEP], one token of context
         ]
 
-    def label_distribution(self, rows: Dataset) -> Counter:
+    def label_distribution(self, rows: Dataset) -> Counter[str]:
         return Counter("answer" if answers else "no answer" for answers in self.references(rows))
 
     def summary(self, rows: Dataset) -> str:
@@ -110,10 +112,10 @@ class QuestionAnswering(Task):
         window's first token in the context, `first` its index in the window, `offsets` the characters of the window's
         tokens of the context.
         """
-        self.options.stride_below(self.options.max_length - 4)  # or `encode_windows` would raise
+        self.options.stride_below(self.options.length - 4)  # or `encode_windows` would raise
 
-        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
-            found: dict[str, list] = {}
+        def encode(batch: Mapping[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+            found: dict[str, list[Any]] = {}
             for i, row in enumerate(indices):
                 answers = batch["answers"][i] if "answers" in batch else None
                 for window in self._windows(batch["question"][i], batch["context"][i], answers, tokenizer, training):
@@ -127,22 +129,27 @@ class QuestionAnswering(Task):
 
     def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
         """Of all windows of the context, which are tokenised before some are read, see `encode_windows`."""
-        given, tokens = self.options, length(row["context"])
-        room = given.max_length - 3 - length(row["question"])
-        stride = given.max_length // 3 if given.stride is None else given.stride
-        shared = min(max(stride, given.max_answer_length - 1), room - 1)
+        size, tokens = self.options.length, length(row["context"])
+        room = size - 3 - length(row["question"])
+        stride = size // 3 if self.options.stride is None else self.options.stride
+        shared = min(max(stride, self.options.answer_length - 1), room - 1)
         windows = window_count(tokens, room, shared)
-        return given.max_length - room + tokens if windows == 1 else windows * given.max_length
+        return size - room + tokens if windows == 1 else windows * size
 
     def _windows(
-        self, question: str, context: str, answers: dict | None, tokenizer: PreTrainedTokenizerBase, training: bool
-    ) -> Iterator[dict]:
+        self,
+        question: str,
+        context: str,
+        answers: dict[str, Any] | None,
+        tokenizer: PreTrainedTokenizerBase,
+        training: bool,
+    ) -> Iterator[dict[str, Any]]:
         given = self.options
         encoded, step, question_tokens = encode_windows(
-            tokenizer, question, context, given.max_length, given.stride, given.max_answer_length
+            tokenizer, question, context, given.length, given.stride, given.answer_length
         )
         first = question_tokens + 2  # after [CLS] question [SEP]
-        most = len(encoded["input_ids"]) if training else given.max_windows
+        most = len(encoded["input_ids"]) if training else given.windows_read
         for number in windows_to_read(encoded, most):
             offsets = encoded["offset_mapping"][number][first:-1]
             window = {name: encoded[name][number] for name in ("input_ids", "token_type_ids", "attention_mask")}
@@ -154,7 +161,7 @@ class QuestionAnswering(Task):
 
     # Results
 
-    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
         """The prediction of each row.
 
         `answer` is `context[start:end]`, empty for no answer. `score` is the sum of its two logits, `no_answer_score`
@@ -178,7 +185,7 @@ class QuestionAnswering(Task):
             places = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
             windows[row].append(WindowLogits(begin, places, start, end, scores[0].sum()))
         for some, context in zip(windows, rows["context"][:], strict=True):
-            yield decode_answers(some, context, self.options.max_answer_length, self.options.n_best)
+            yield decode_answers(some, context, self.options.answer_length, self.options.candidates)
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
         """Tunes the threshold of "no answer" for F1, if some rows have no answer."""
@@ -197,23 +204,25 @@ class QuestionAnswering(Task):
         """The answers to each question; empty if it has none."""
         return [list(answers["text"]) for answers in rows["answers"][:]]
 
-    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+    def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         """No answer to all questions."""
         return [[{"answer": ""}] * len(references)]
 
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         scores = {}
         for name, measure in (("exact_match", squad.exact_match), ("f1", squad.f1)):
             values = [measure(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
             scores[name] = np.array(values)[samples].mean(1).tolist()
         return scores
 
-    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+    def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """1 - F1."""
         return [1 - squad.f1(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
 
 
-def _span(answers: dict, offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+def _span(answers: dict[str, Any], offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """First and last token of the first answer; None if there is none, or not all of it is in the window."""
     if not answers["text"] or not offsets:
         return None
@@ -274,9 +283,11 @@ def read_nested(path: Path) -> Dataset | None:
     return Dataset.from_list(rows, features=_ROWS)
 
 
-def _row(item: Any, context: str, place: str) -> dict:
+def _row(item: Any, context: str, place: str) -> dict[str, Any]:
     question = _field(item, "question", str, place)
-    answers = {"text": [], "answer_start": []} if item.get("is_impossible") is True else None
+    answers: dict[str, list[Any]] | None = (
+        {"text": [], "answer_start": []} if item.get("is_impossible") is True else None
+    )
     if item.get("answers") is not None:
         given = _field(item, "answers", list, place)
         kinds = {"text": str, "answer_start": int}
@@ -287,7 +298,7 @@ def _row(item: Any, context: str, place: str) -> dict:
     return {"id": name if name is None else str(name), "question": question, "context": context, "answers": answers}
 
 
-def _field(record: Any, name: str, kind: type, place: str) -> Any:
+def _field(record: Any, name: str, kind: type[Any], place: str) -> Any:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind) or (kind is int and not -1 <= value < 2**31):
         raise UserError(f"{place}: expected an object with {name!r}, {_KINDS[kind]}, found {str(record)[:80]!r}")

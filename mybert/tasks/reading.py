@@ -58,7 +58,7 @@ def _joined(tables: Sequence[Dataset]) -> Dataset:
     """The rows of all tables: the columns that all have, and `problem`."""
     every = {name for rows in tables for name in rows.column_names}
     common = [name for name in every if name == "problem" or all(name in rows.column_names for rows in tables)]
-    columns: dict[str, list] = {name: [] for name in sorted(common)}
+    columns: dict[str, list[Any]] = {name: [] for name in sorted(common)}
     for rows in tables:
         for name, values in columns.items():
             values += rows[name][:] if name in rows.column_names else [None] * len(rows)
@@ -166,9 +166,11 @@ def _read_file(path: Path) -> Split:
     return Split(name, rows, lambda: READERS[kind](name), numbers, unit)
 
 
-def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list], list[int], str]:
+def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list[Any]], list[int], str]:
     """Values by column name (None where a record lacks a column), places of the records, and their unit."""
-    columns, numbers, unit = {}, [], "row"
+    columns: dict[str, list[Any]] = {}
+    numbers: list[int] = []
+    unit = "row"
     for record in readable(name, records):
         for column in record.fields:
             columns.setdefault(column, [None] * len(numbers))

@@ -14,7 +14,7 @@ from mybert.settings import declare
 from mybert.settings.declare import FILE, FOLDER, MODEL, ROWS, TEXTS, Options, check, check_effect, choice_of, setting
 from mybert.settings.shared import ERRORS, DeviceOptions, EngineOption, OutputFolder, ResumeOptions
 from mybert.tasks import ALIASES, TASKS
-from mybert.tasks.options import OPTIONS
+from mybert.tasks.options import AnswerOptions, ChoiceOptions, TextOptions, TokenOptions
 
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 LABELLING_FORMS = {
@@ -29,7 +29,7 @@ ROW_FILES = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set, a Hub
 
 
 @dataclass(kw_only=True)
-class TaskSettings(*OPTIONS):
+class TaskSettings(TextOptions, TokenOptions, AnswerOptions, ChoiceOptions):
     """The options of all tasks."""
 
 
@@ -119,11 +119,11 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
         missing = [f"--{name}" for name, value in collection.items() if not value]
         if len(missing) == len(collection):
             check(self, "data", bool(self.data), "labelled rows; or --documents, --queries and --judgements")
-            given, needs = ("start", "language"), "--documents"
+            given, needs = ["start", "language"], "--documents"
         elif missing:
             raise UserError(f"{' and '.join(missing)}: missing; retrieval needs --documents, --queries, --judgements")
         else:
-            given, needs = ("data", "slices", "suspects"), "no --documents"
+            given, needs = ["data", "slices", "suspects"], "no --documents"
         for name in given:
             if getattr(self, name) not in (None, [], type(self).suspects):
                 raise UserError(f"--{name} needs {needs}; remove it")

@@ -52,7 +52,7 @@ def most_frequent_tags(
     sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], others: Sequence[Sequence[str]]
 ) -> list[list[str]]:
     """The most frequent tag of each word in the training rows; of an unknown word, the most frequent tag."""
-    counts: dict[str, Counter] = defaultdict(Counter)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     for words, its_tags in zip(sentences, tags, strict=True):
         for word, tag in zip(words, its_tags, strict=True):
             counts[word][tag] += 1

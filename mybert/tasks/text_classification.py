@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from mybert.rows.labels import (
 )
 from mybert.rows.splits import Problem, text_problem
 from mybert.rows.tables import with_column
-from mybert.tasks.base import CUT, ROW, Matrix, Task, encode_pairs, map_rows
+from mybert.tasks.base import CUT, ROW, ColumnNames, Matrix, Prediction, Task, encode_pairs, map_rows
 from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.tasks.options import TextOptions
 from mybert.tasks.simple_models import bag_of_words
@@ -69,14 +69,16 @@ class TextClassification(Task):
     edges: tuple[float, ...] = ()
     activation: Callable[[torch.Tensor], torch.Tensor] | None = None
 
+    options: TextOptions
+
     name = "text-classification"
     head = MyBertForSequenceClassification
     Options = TextOptions
-    inputs: ClassVar[Mapping] = {
+    inputs: ClassVar[ColumnNames] = {
         "text": tuple(dict.fromkeys([*(first for first, _ in _PAIRS), *_SINGLES])),
         "text_pair": tuple(dict.fromkeys(second for _, second in _PAIRS)),
     }
-    targets: ClassVar[Mapping] = {"label": ("label", "labels", "score", "category", "class", "target")}
+    targets: ClassVar[ColumnNames] = {"label": ("label", "labels", "score", "category", "class", "target")}
     optional = frozenset({"text_pair"})
     row_shares = frozenset({"accuracy"})
 
@@ -94,7 +96,7 @@ class TextClassification(Task):
         labels = rows["label"][:]
         if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
             labels = [expand_label(label, self.options.label_separator) for label in labels]
-        if SINGLE in (PROBLEMS.get(self.options.problem), self.config.problem_type):
+        if SINGLE in (PROBLEMS.get(self.options.problem or ""), self.config.problem_type):
             labels = of_one_kind(labels, single=True)
         names = self.options.given_names()
         present = set(map(label_name, _flat(labels)))
@@ -128,11 +130,11 @@ class TextClassification(Task):
         ]
         if "label" in rows.column_names:
             problem = self._problem(rows).name if training else self.config.problem_type
-            known = None if training else self.config.label2id
+            known = None if training else self.label2id
             if known and problem != REGRESSION:
                 check_numbering(_flat(rows["label"][:]), known)
             for row, label in enumerate(rows["label"][:]):
-                message = check_target(label, problem, known)
+                message = check_target(label, str(problem), known)
                 if not message and training and self.options.problem is None and looks_like_list(label):
                     message = f"{NOT_A_LIST.format(short(label))}; --problem single-label takes it as a name"
                 if message:
@@ -145,12 +147,12 @@ class TextClassification(Task):
     @property
     def kind(self) -> LabelKind:
         """The kind of targets of the model."""
-        return KINDS[self.config.problem_type](self.config, self.options.given_thresholds())
+        return KINDS[str(self.config.problem_type)](self.config, self.options.given_thresholds())
 
     def summary(self, rows: Dataset) -> str:
         return f"{self.name}, {self.kind.summary(self.references(rows))}, {self._problem(rows).reason}"
 
-    def label_distribution(self, rows: Dataset) -> Counter:
+    def label_distribution(self, rows: Dataset) -> Counter[str]:
         """For regression, how many numbers are in each of five equal parts of the range of the training rows."""
         return self.kind.counts(self.references(rows), self.edges)
 
@@ -163,8 +165,8 @@ class TextClassification(Task):
     # Model
 
     def loaded(self, source: str) -> Self:
-        asked, stored = PROBLEMS.get(self.options.problem), self.config.problem_type
-        if stored is None:
+        asked, stored = PROBLEMS.get(self.options.problem or ""), str(self.config.problem_type or "")
+        if not stored:
             stored = asked or (REGRESSION if self.config.num_labels == 1 else SINGLE)
         if stored not in KINDS:
             raise UserError(
@@ -174,9 +176,9 @@ class TextClassification(Task):
         if asked not in (None, stored):
             raise UserError(f"--problem {self.options.problem}: {source} was trained for {stored}")
         task = self.with_config(problem_type=stored).with_known_thresholds()
-        if stored == REGRESSION and self.config.num_labels > 1:
+        if stored == REGRESSION and len(self.id2label) > 1:
             raise UserError(
-                f"checkpoint {source} predicts {self.config.num_labels} numbers for a text (problem_type regression "
+                f"checkpoint {source} predicts {len(self.id2label)} numbers for a text (problem_type regression "
                 "in its config.json); MyBERT reads models of one number"
             )
         return task
@@ -208,7 +210,7 @@ class TextClassification(Task):
         given = self.options.given_thresholds()
         if given and self.config.problem_type == REGRESSION:
             raise UserError("--threshold has no effect on a regression, whose rows have no labels; leave it out")
-        labels = list(self.config.id2label.values())
+        labels = list(self.id2label.values())
         if unknown := [name for name in given if name and name not in labels]:
             raise UserError(f"--threshold {unknown[0]}=…: the labels are {short_list(labels)}")
         return self
@@ -217,12 +219,12 @@ class TextClassification(Task):
         windows = self.options.long_texts == "window"
         if windows and "text_pair" in rows.column_names:
             raise UserError("--long-texts window reads single texts; pairs are truncated")
-        length = self.options.max_length
+        length = self.options.length
         overflow = {}
         if windows:
             overflow = {"stride": self.options.stride_below(length - 2), "return_overflowing_tokens": True}
 
-        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
+        def encode(batch: Mapping[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
             if "text_pair" in batch:
                 encoded = encode_pairs(batch["text"], batch["text_pair"], tokenizer, length)
             else:
@@ -231,7 +233,7 @@ class TextClassification(Task):
             origin = encoded.pop("overflow_to_sample_mapping", range(len(indices)))
             columns = {**encoded, ROW: [indices[i] for i in origin]}
             if not windows:
-                columns[CUT] = [bool(encoding.overflowing) for encoding in encoded.encodings]
+                columns[CUT] = [bool(encoding.overflowing) for encoding in encoded.encodings or ()]
             if "label" in batch:
                 kind = self.kind
                 columns["labels"] = [kind.model_label(batch["label"][i]) for i in origin]
@@ -241,14 +243,14 @@ class TextClassification(Task):
 
     def _in_windows(self, tokens: int) -> int:
         has_windows = self.options.long_texts == "window"
-        return self.options.window_tokens(tokens, self.options.max_length - 2) if has_windows else tokens
+        return self.options.window_tokens(tokens, self.options.length - 2) if has_windows else tokens
 
     # Results
 
-    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
         """`label` and `score`, or `labels` above the threshold, each with all `scores`; for regression `score`."""
         indices = np.asarray(features[ROW][:])
-        summed = np.zeros((len(rows), self.config.num_labels))
+        summed = np.zeros((len(rows), len(self.id2label)))
         np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
         means = summed / np.bincount(indices, minlength=len(rows))[:, None]
         if self.activation is not None:
@@ -262,11 +264,11 @@ class TextClassification(Task):
             return {}
         return {"label_threshold": kind.best_threshold(self.decode(logits, features, rows), self.references(rows))}
 
-    def references(self, rows: Dataset) -> list:
+    def references(self, rows: Dataset) -> list[Any]:
         """A name, a list of distinct names, or a number for each row."""
         return list(map(self.kind.reference, rows["label"][:]))
 
-    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+    def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         return [[answer] * len(references) for answer in self.kind.constants(references)]
 
     @property
@@ -275,12 +277,12 @@ class TextClassification(Task):
 
     simple_model = "bag of words"
 
-    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict]:
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction]:
         texts, others = (
             list(zip(*(split[name][:] for name in self.inputs if name in train.column_names), strict=True))
             for split in (train, rows)
         )
-        kind = KINDS[self.config.problem_type](self.config)  # the thresholds are those of the fine-tuned model
+        kind = KINDS[str(self.config.problem_type)](self.config)  # the thresholds are those of the fine-tuned model
         return kind.from_linear(bag_of_words(texts, kind.targets(train["label"][:]), others))
 
     @property
@@ -292,31 +294,36 @@ class TextClassification(Task):
         return self.kind.selection_metric
 
     def title(self, metric: str) -> str:
-        return f"F1 of the positive class {self.config.id2label[1]!r}" if metric == "f1" else super().title(metric)
+        return f"F1 of the positive class {self.id2label[1]!r}" if metric == "f1" else super().title(metric)
 
     @property
     def classes(self) -> int | None:
         return self.config.num_labels if self.config.problem_type == SINGLE else None
 
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         return self.kind.bootstrap(predictions, references, samples)
 
-    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+    def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         return list(map(self.kind.error, predictions, references))
 
     def labelled_spans(
-        self, predictions: Sequence[dict], references: Sequence
-    ) -> tuple[set[tuple], set[tuple]] | None:
+        self, predictions: Sequence[Prediction], references: Sequence[Any]
+    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]] | None:
         kind = self.kind
         if isinstance(kind, Regression):
             return None
-        both = [prediction[kind.key] for prediction in predictions], references
-        return tuple({(label, row) for row, one in enumerate(each) for label in kind.labels(one)} for each in both)
+        predicted, true = (
+            {(label, row) for row, one in enumerate(each) for label in kind.labels(one)}
+            for each in ([prediction[kind.key] for prediction in predictions], references)
+        )
+        return predicted, true
 
-    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix | None:
+    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix | None:
         return self.kind.matrix(predictions, references)
 
 
-def _flat(labels: Iterable) -> list:
+def _flat(labels: Iterable[Any]) -> list[Any]:
     """All labels, also those in lists."""
     return [one for label in labels for one in (label if isinstance(label, list) else [label])]

@@ -24,7 +24,8 @@ from mybert.common.text_windows import cut_windows
 from mybert.io.files import file_format, open_text
 from mybert.io.record_formats import declared_delimiter, header_delimiter
 from mybert.rows.annotations import COLUMNS, VERDICT, words_and_tags
-from mybert.rows.conll import WORDS, Columns, names_columns, quoted_fields, read_columns
+from mybert.rows.column_choice import WORDS
+from mybert.rows.conll import Columns, names_columns, quoted_fields, read_columns
 from mybert.rows.label_columns import expand_label, looks_like_list
 from mybert.rows.labels import is_missing, label_name, sort_labels
 from mybert.rows.splits import Problem
@@ -32,7 +33,7 @@ from mybert.rows.tables import with_column
 from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
-from mybert.tasks.base import ROW, Matrix, Task, map_rows
+from mybert.tasks.base import ROW, ColumnNames, Matrix, Prediction, Task, map_rows
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.options import TokenOptions
 from mybert.tasks.simple_models import most_frequent_tags
@@ -59,12 +60,14 @@ class TokenClassification(Task):
 
     added: AddedTokens | None = None
 
+    options: TokenOptions
+
     name = "token-classification"
     head = MyBertForTokenClassification
     Options = TokenOptions
-    inputs: ClassVar[Mapping] = {"tokens": ("tokens", "words", "token", "word")}
-    targets: ClassVar[Mapping] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "chunk_tags", "labels")}
-    alternatives: ClassVar[Mapping] = {**COLUMNS, **VERDICT}
+    inputs: ClassVar[ColumnNames] = {"tokens": ("tokens", "words", "token", "word")}
+    targets: ClassVar[ColumnNames] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "chunk_tags", "labels")}
+    alternatives: ClassVar[ColumnNames] = {**COLUMNS, **VERDICT}
     counted = "labels"
 
     # Rows
@@ -98,7 +101,7 @@ class TokenClassification(Task):
         known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
         is_tagged = between == "\t" and len(names) > 1 and len(known & set(names)) < 2
         if is_tagged and hasattr(self.config, "tag_scheme"):  # the tags are known
-            is_tagged = names[-1] in self.config.label2id
+            is_tagged = names[-1] in self.label2id
         if not content.isdisjoint(names) and not is_tagged:
             return True, None
         if delimiter == "," and between in first and between in second and len(first.split()) == 1:
@@ -145,7 +148,7 @@ class TokenClassification(Task):
             )
         return words_and_tags(rows, self._splitter) if is_text else rows
 
-    def plain_row(self, line: str, source: str) -> dict:
+    def plain_row(self, line: str, source: str) -> dict[str, Any]:
         """The line as a text."""
         words = line.split()
         if len(words) > 1 and self._tag_set is not None and words[-1] in self._tag_set.marks:
@@ -156,7 +159,7 @@ class TokenClassification(Task):
         return {self.options.given_columns().get("text", "text"): line}
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        known, tag_set = (None, self._read(rows)) if training else (self.config.label2id, self._tag_set)
+        known, tag_set = (None, self._read(rows)) if training else (self.label2id, self._tag_set)
         problems = []
         for number, row in enumerate(rows):
             message = tokens_message(row["tokens"]) or row.get("problem")
@@ -176,7 +179,7 @@ class TokenClassification(Task):
     def row_labels(self, rows: Dataset) -> list[Collection[str]]:
         return list(map(set, self.references(rows)))
 
-    def label_distribution(self, rows: Dataset) -> Counter:
+    def label_distribution(self, rows: Dataset) -> Counter[str]:
         return Counter(tag for tags in self.references(rows) for tag in tags)
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
@@ -221,20 +224,21 @@ class TokenClassification(Task):
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word whose tag it predicts, or -1."""
-        size = self.options.max_length - 2
+        size = self.options.length - 2
         stride = self.options.stride_below(size)
 
-        def encode(batch: Mapping[str, list], indices: list[int]) -> dict[str, list]:
-            columns = {"input_ids": [], "words": [], ROW: [], **({"labels": []} if "tags" in batch else {})}
+        def encode(batch: Mapping[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
+            names = ("input_ids", "words", ROW, *(("labels",) if "tags" in batch else ()))
+            columns: dict[str, list[Any]] = {name: [] for name in names}
             for i, row in enumerate(indices):
                 ids, owners = tokenize_words(batch["tokens"][i], tokenizer)
-                for start, end, words in window_words(owners, size, stride, self.options.label_all_tokens):
+                for start, end, words in window_words(owners, size, stride, bool(self.options.label_all_tokens)):
                     words = [-1, *words, -1]
                     columns["input_ids"].append([tokenizer.cls_token_id, *ids[start:end], tokenizer.sep_token_id])
                     columns["words"].append(words)
                     columns[ROW].append(row)
                     if "tags" in batch:
-                        tags = [self.config.label2id[label_name(tag)] for tag in batch["tags"][i]]
+                        tags = [self.label2id[label_name(tag)] for tag in batch["tags"][i]]
                         columns["labels"].append([_IGNORED if word < 0 else tags[word] for word in words])
             columns["attention_mask"] = [[1] * len(ids) for ids in columns["input_ids"]]
             return columns
@@ -242,14 +246,14 @@ class TokenClassification(Task):
         return map_rows(rows, encode)
 
     def _in_windows(self, tokens: int) -> int:
-        return self.options.window_tokens(tokens, self.options.max_length - 2)
+        return self.options.window_tokens(tokens, self.options.length - 2)
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable:
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
         return DataCollatorForTokenClassification(tokenizer, label_pad_token_id=_IGNORED)
 
     # Results
 
-    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
         """`tokens`, `tags` and their probabilities, `scores`; with tags of entities also `entities`.
 
         An entity has `type`, `start`, `end`, `text` and `score`, the mean probability of its tags. `start` and `end`
@@ -257,7 +261,7 @@ class TokenClassification(Task):
         tokens. `unit` says which.
         """
         tokens = rows["tokens"][:]
-        summed = [np.zeros((len(words), self.config.num_labels)) for words in tokens]
+        summed = [np.zeros((len(words), self.classes)) for words in tokens]
         counts = [np.zeros(len(words)) for words in tokens]
         for row, words, found in zip(features[ROW][:], map(np.asarray, features["words"][:]), logits, strict=True):
             places = np.flatnonzero(words >= 0)
@@ -270,11 +274,11 @@ class TokenClassification(Task):
         ]
 
     def _prediction(
-        self, tokens: list[str], logits: np.ndarray, text: str | None, offsets: list[list[int]] | None
-    ) -> dict:
+        self, tokens: list[str], logits: np.ndarray, text: str | None, offsets: list[list[int]]
+    ) -> dict[str, Any]:
         scores = softmax(logits, axis=1)
-        tags = [self.config.id2label[best] for best in scores.argmax(1).tolist()]
-        prediction = {"tokens": tokens, "tags": tags, "scores": scores.max(1).tolist()}
+        tags = [self.id2label[best] for best in scores.argmax(1).tolist()]
+        prediction: Prediction = {"tokens": tokens, "tags": tags, "scores": scores.max(1).tolist()}
         if text is not None:
             prediction["offsets"] = offsets
         if self._tag_set is None:
@@ -296,21 +300,21 @@ class TokenClassification(Task):
     @functools.cached_property
     def _tag_set(self) -> TagSet | None:
         """The meaning of the labels; None for tags that do not name entities."""
-        found = read_tags(dict.fromkeys(self.config.label2id, 1))
+        found = read_tags(dict.fromkeys(self.label2id, 1))
         scheme = getattr(self.config, "tag_scheme", found and found.scheme)  # other checkpoints do not store it
-        return found and scheme and found._replace(scheme=scheme)
+        return found._replace(scheme=scheme) if found and scheme else None
 
     def references(self, rows: Dataset) -> list[list[str]]:
         return [[label_name(tag) for tag in tags] for tags in rows["tags"][:]]
 
-    def baseline_predictions(self, references: Sequence) -> list[list[dict]]:
+    def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         """The most frequent tags. Of tags of entities, O has the best accuracy and another one the best F1."""
         counts = Counter(itertools.chain(*references)).most_common(1 if self._tag_set is None else _BASELINES)
         return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
 
     simple_model = "most frequent tag of each word"
 
-    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[dict]:
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction]:
         known = train["tokens"][:], self.references(train), rows["tokens"][:]
         return [{"tags": tags} for tags in most_frequent_tags(*known)]
 
@@ -320,9 +324,11 @@ class TokenClassification(Task):
 
     @property
     def classes(self) -> int:
-        return self.config.num_labels
+        return len(self.id2label)
 
-    def bootstrap(self, predictions: Sequence[dict], references: Sequence, samples: np.ndarray) -> dict[str, list]:
+    def bootstrap(
+        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
+    ) -> dict[str, list[float]]:
         """Accuracy of tags; precision, recall and F1 of entities if the tags name entities."""
         tags = [prediction["tags"] for prediction in predictions]
         sizes = np.array([len(tags) for tags in references])
@@ -330,27 +336,31 @@ class TokenClassification(Task):
         scores = {} if self._tag_set is None else entities.score(tags, references, self._tag_set, samples)
         return {**scores, "accuracy": (right[samples].sum(1) / sizes[samples].sum(1)).tolist()}
 
-    def errors(self, predictions: Sequence[dict], references: Sequence) -> list[float]:
+    def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """The number of wrong tags."""
         pairs = zip(predictions, references, strict=True)
         return [float(sum(map(str.__ne__, prediction["tags"], tags))) for prediction, tags in pairs]
 
-    def describe_error(self, prediction: dict, reference: Any, row: dict) -> list[str]:
+    def describe_error(self, prediction: Prediction, reference: Any, row: dict[str, Any]) -> list[str]:
         text, offsets = (row["text"], row["offsets"]) if "offsets" in row else joined(row["tokens"])
         return tag_differences(text, offsets, prediction["tags"], reference, self._tag_set and self._tag_set.marks)
 
-    def labelled_spans(self, predictions: Sequence[dict], references: Sequence) -> tuple[set[tuple], set[tuple]]:
+    def labelled_spans(
+        self, predictions: Sequence[Prediction], references: Sequence[Any]
+    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
         """Entities if the tags name entities, else tags."""
-        both = [prediction["tags"] for prediction in predictions], references
-        if self._tag_set is None:
-            return tuple({(tag, word) for word, tag in enumerate(itertools.chain(*each))} for each in both)
-        found = (entities.find(each, self._tag_set.marks) for each in both)
-        return tuple(
-            {(kind, (row, start, end)) for row, some in enumerate(each) for start, end, kind in some} for each in found
-        )
+        tags = self._tag_set
 
-    def matrix(self, predictions: Sequence[dict], references: Sequence) -> Matrix:
-        names = [name for _, name in sorted(self.config.id2label.items())]
+        def spans(sentences: Sequence[Sequence[str]]) -> set[tuple[Any, ...]]:
+            if tags is None:
+                return {(tag, word) for word, tag in enumerate(itertools.chain(*sentences))}
+            found = entities.find(sentences, tags.marks)
+            return {(kind, (row, start, end)) for row, some in enumerate(found) for start, end, kind in some}
+
+        return spans([prediction["tags"] for prediction in predictions]), spans(references)
+
+    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix:
+        names = [name for _, name in sorted(self.id2label.items())]
         tags = references, [prediction["tags"] for prediction in predictions]
         return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +29,7 @@ class RunArguments(TrainingArguments):
     The device has no index on the CPU, where every process has the same one.
     """
 
-    check_values: ClassVar[Callable[[Any], None]]
+    check_values: ClassVar[Any]  # of the other base class
 
     def __post_init__(self) -> None:
         settle_arguments(self)
@@ -52,7 +52,7 @@ def settle_arguments(arguments: TrainingArguments) -> None:
     Called before transformers checks the arguments, which takes a text in `fsdp` for the name of an option.
     """
     if str(arguments.fsdp).lower() in ("true", "false"):
-        arguments.fsdp = str(arguments.fsdp).lower() == "true"
+        arguments.fsdp = str(arguments.fsdp).lower() == "true"  # type: ignore[assignment]  # as transformers reads it
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
     several = int(os.environ.get("WORLD_SIZE", 1)) > 1  # without `use_cpu` each would train by itself
@@ -68,7 +68,7 @@ def settle_arguments(arguments: TrainingArguments) -> None:
 
 def check_arguments(given: TrainingArguments) -> None:
     """Rejects trackers without a login; warns about a high learning rate and fp16 on a CPU."""
-    check_login(given.report_to)
+    check_login(given.report_to or ())
     rate = 0.0 if given.learning_rate is None else given.learning_rate  # None: chosen later
     if given.process_index == 0 and rate > _HIGH_LEARNING_RATE:
         usual = "BERT is trained with 1e-5 to 2e-3"
@@ -88,7 +88,8 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
         )
     threads.share()
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
-    arguments.accelerator_config.non_blocking |= arguments.dataloader_pin_memory
+    config: Any = arguments.accelerator_config
+    config.non_blocking |= arguments.dataloader_pin_memory
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -24,7 +24,7 @@ class Panel(NamedTuple):
     constant: float | None = None
 
 
-def draw_curves(log_history: Sequence[dict], panels: Sequence[Panel], path: str | Path) -> None:
+def draw_curves(log_history: Sequence[dict[str, Any]], panels: Sequence[Panel], path: str | Path) -> None:
     """Draws the panels side by side; those without a logged value are left out."""
     drawn = [(panel, lines) for panel in panels if (lines := _lines(log_history, panel))]
     figure = Figure(figsize=(4 * max(len(drawn), 1), 3.2), layout="tight")
@@ -42,7 +42,7 @@ def draw_curves(log_history: Sequence[dict], panels: Sequence[Panel], path: str 
     figure.savefig(path, dpi=120)
 
 
-def _lines(log_history: Sequence[dict], panel: Panel) -> list[tuple[str, str, list[tuple[int, float]]]]:
+def _lines(log_history: Sequence[dict[str, Any]], panel: Panel) -> list[tuple[str, str, list[tuple[int, float]]]]:
     """Label, colour and points (step, value) of the panel's curves that have points."""
     found = []
     for label, color, name in (("training", "tab:gray", panel.training), ("evaluation", "tab:blue", panel.evaluation)):

@@ -19,7 +19,7 @@ class SetSamplerEpoch(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        train_dataloader: DataLoader | None = None,
+        train_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
         sampler = innermost_sampler(train_dataloader)
@@ -54,18 +54,18 @@ class SaveAfterEvaluation(TrainerCallback):
         self._postponed = False
 
 
-def steps_per_epoch(loader: DataLoader, gradient_accumulation_steps: int) -> int:
+def steps_per_epoch(loader: DataLoader[Any], gradient_accumulation_steps: int) -> int:
     return math.ceil(len(loader) / gradient_accumulation_steps)
 
 
-def innermost_sampler(loader: DataLoader):
+def innermost_sampler(loader: DataLoader[Any]) -> Any:
     """The sampler of examples, or of batches where these are not made of single examples."""
     batches = _innermost_batch_sampler(loader)
     return batches if hasattr(batches, "set_epoch") else getattr(batches, "sampler", None)
 
 
-def _innermost_batch_sampler(loader: DataLoader):
-    part = loader
+def _innermost_batch_sampler(loader: DataLoader[Any]) -> Any:
+    part: Any = loader
     while getattr(part, "batch_sampler", None) is not None:
         part = part.batch_sampler
     return part

@@ -1,5 +1,7 @@
 """A shallower encoder from the layers of a deeper one."""
 
+from typing import Any
+
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -14,7 +16,8 @@ def chosen_layers(available: int, kept: int) -> list[int]:
 
 def keep_layers(model: PreTrainedModel, kept: int, name: str) -> None:
     """Removes all but `kept` evenly spaced layers of the BERT called `name` (Sanh et al. 2019, section 3)."""
-    encoder, available = model.base_model.encoder, model.config.num_hidden_layers
+    encoder: Any = model.base_model.encoder
+    available = model.config.num_hidden_layers
     if kept > available:
         raise UserError(f"--layers {kept}: {name} has {counted(available, 'layer')}")
     encoder.layer = nn.ModuleList(encoder.layer[number] for number in chosen_layers(available, kept))

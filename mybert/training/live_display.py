@@ -6,7 +6,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from mybert.common.progress import bars_on, sparkline
@@ -30,7 +29,8 @@ class LiveDisplay(TrainerCallback):
     ) -> None:
         if not state.is_world_process_zero:
             return
-        self._losses, self._details = [], {}
+        self._losses: list[float] = []
+        self._details: dict[str, str] = {}
         self._progress = bars_on(self.console)
         self._training = self._progress.add_task("training", total=state.max_steps, unit="steps", details="")
         self._progress.update(self._training, completed=state.global_step)
@@ -47,7 +47,7 @@ class LiveDisplay(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        eval_dataloader: DataLoader | None = None,
+        eval_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
         if self._progress is None:

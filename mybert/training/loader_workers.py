@@ -6,11 +6,12 @@ import os
 import signal
 from collections.abc import Callable
 from multiprocessing.util import Finalize
+from typing import Any
 
 from torch.utils.data import DataLoader
 
 
-def ignore_signals_in_workers(loader: DataLoader) -> DataLoader:
+def ignore_signals_in_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
     """Keeps loader workers alive when a signal goes to the whole process group, since saving needs them."""
     for part in (loader, getattr(loader, "base_dataloader", loader)):  # accelerate's loader and torch's inside it
         part.worker_init_fn = functools.partial(_ignore_signals, part.worker_init_fn)

@@ -48,20 +48,20 @@ class History:
         self._writes = writes
         self.path: Path | None = None
 
-    def restart(self, folder: str, log_history: Sequence[Mapping]) -> None:
+    def restart(self, folder: str, log_history: Sequence[Mapping[str, Any]]) -> None:
         """Writes all events so far; a resumed run repeats none that its checkpoint does not know."""
         if self._writes:
             self.path = Path(folder) / HISTORY
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text("".join(map(history_line, log_history)), encoding="utf-8", newline="\n")
 
-    def append(self, event: Mapping) -> None:
+    def append(self, event: Mapping[str, Any]) -> None:
         if self.path:
             with self.path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(history_line(event))
 
 
-def history_line(event: Mapping) -> str:
+def history_line(event: Mapping[str, Any]) -> str:
     """A line of JSON from an entry of `TrainerState.log_history`.
 
     It has `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without evaluation and saving) and
@@ -103,13 +103,13 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
     return f"step {step:,}{planned}{', evaluation' if is_evaluation else ''}: {', '.join(cells)}"
 
 
-def _cell(name: str, value) -> str:
+def _cell(name: str, value: Any) -> str:
     if name in _FORMATS and isinstance(value, (int, float)) and math.isfinite(value):
         return _FORMATS[name](value)
     return f"{_TITLES.get(name) or metric_title(name)} {_number(value)}"
 
 
-def _number(value) -> str:
+def _number(value: Any) -> str:
     """As in tables; very small and very large floats in scientific notation."""
     in_tables = not isinstance(value, float) or 1e-3 <= abs(value) < 1e6
     return format_cell(value) if in_tables else f"{value:.4g}"
@@ -182,14 +182,14 @@ def name_as_in_log(trainer: Trainer) -> None:
 
     A tracker that cannot start raises a UserError.
     """
-    trackers = tuple(INTEGRATION_TO_CALLBACK.values())
+    trackers: Any = tuple(INTEGRATION_TO_CALLBACK.values())
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, trackers):
             callback.on_train_begin = functools.partial(_explained, callback.on_train_begin)
             callback.on_log = functools.partial(_renamed, callback.on_log)
 
 
-def _explained(begin: Callable, *arguments, **kwargs):
+def _explained(begin: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
     """Raises a UserError if a tracker cannot be used, for example without a login."""
     try:
         return begin(*arguments, **kwargs)
@@ -197,6 +197,6 @@ def _explained(begin: Callable, *arguments, **kwargs):
         raise UserError(f"--report-to: {cause(error)}") from error
 
 
-def _renamed(on_log: Callable, args, state, control, logs=None, **kwargs):
+def _renamed(on_log: Callable[..., Any], *arguments: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> Any:
     logs = {log_name(name): value for name, value in (logs or {}).items() if value is not None}
-    return on_log(args, state, control, logs=logs, **kwargs)
+    return on_log(*arguments, logs=logs, **kwargs)

@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class TrainingMetrics:
         self.pauses: dict[str, float] = {}
         self.load_state_dict({})
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begins where `state_dict` was taken; at the first step if `state` is empty."""
         self._loaded = state
         self.start()
@@ -54,7 +54,7 @@ class TrainingMetrics:
         self._started = time.perf_counter() - state.get("seconds", 0.0)
         self._paused: float | None = None
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """The clock and the steps since the last log, as JSON. All processes must call it."""
         return {
             "steps": self.read_steps(),
@@ -65,7 +65,7 @@ class TrainingMetrics:
 
     # Steps
 
-    def start_step(self, batches: Sequence[dict]) -> None:
+    def start_step(self, batches: Sequence[dict[str, Any]]) -> None:
         """Counts the tokens of the batches that this process accumulates in the step."""
         tokens = 0
         for batch in batches:
@@ -151,7 +151,7 @@ def idle_share(steps: Sequence[Step]) -> float:
     return 1 - math.fsum(step.mean_tokens for step in steps) / math.fsum(step.max_tokens for step in steps)
 
 
-def idle_share_of_run(log_history: Sequence[dict]) -> float | None:
+def idle_share_of_run(log_history: Sequence[dict[str, Any]]) -> float | None:
     """`idle_share` over all logged steps; None if one process trained alone."""
     logs = [log for log in log_history if "loss" in log]
     if not any("idle_share" in log for log in logs):

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "dtype": str(dtype).removeprefix("torch.")})
 
     @torch.no_grad()
-    def step(self, closure=None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure is used
         for group in self.param_groups:
             dtype = getattr(torch, group["dtype"])
             for parameters in _stacks([p for p in group["params"] if p.grad is not None]):
@@ -47,8 +48,10 @@ class Muon(torch.optim.Optimizer):
         state = self.state[p]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(p)
-        buffer = state["momentum_buffer"].lerp_(p.grad, 1 - _MOMENTUM)
-        return p.grad.lerp(buffer, _MOMENTUM)
+        gradient = p.grad
+        assert gradient is not None  # `step` passes over the others
+        buffer = state["momentum_buffer"].lerp_(gradient, 1 - _MOMENTUM)
+        return gradient.lerp(buffer, _MOMENTUM)
 
 
 def _stacks(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
@@ -82,11 +85,11 @@ def _iterated(x: Tensor) -> Tensor:
 
 
 def _by_gram_matrix(x: Tensor) -> Tensor:
-    gram, factors = x @ x.mT, None
+    gram = factors = x @ x.mT
     for number in range(_ITERATIONS):
         factor = torch.baddbmm(gram, gram, gram, beta=_B, alpha=_C)
         factor.diagonal(dim1=-2, dim2=-1).add_(_A)
-        factors = factor if factors is None else factor @ factors
+        factors = factor @ factors if number else factor
         if number < _ITERATIONS - 1:
             gram = factor @ (factor @ gram)  # all of them commute
     return factors @ x
@@ -120,7 +123,9 @@ class MuonAdamW(torch.optim.Optimizer):
     @classmethod
     def of(cls, model: nn.Module, decayed: Collection[str], arguments: TrainingArguments) -> "MuonAdamW":
         """Muon trains the matrices of the layers of a MyBERT; `decayed` names the parameters with weight decay."""
-        matrices, tables, rest = [], [], []
+        matrices: list[Tensor] = []
+        tables: list[Tensor] = []
+        rest: list[Tensor] = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 is_matrix = parameter.ndim == 2 and ".encoder." in name
@@ -128,7 +133,7 @@ class MuonAdamW(torch.optim.Optimizer):
         dtype = torch.bfloat16 if bfloat16_is_faster(arguments.device) else torch.float32
         muon = Muon(matrices, arguments.learning_rate, arguments.weight_decay, dtype)
         adamw = torch.optim.AdamW(
-            [{"params": tables}, {"params": rest, "weight_decay": 0.0}],
+            list[dict[str, Any]]([{"params": tables}, {"params": rest, "weight_decay": 0.0}]),
             arguments.learning_rate,
             betas=(arguments.adam_beta1, arguments.adam_beta2),
             eps=arguments.adam_epsilon,
@@ -144,7 +149,7 @@ class MuonAdamW(torch.optim.Optimizer):
             part.param_groups = [next(groups) for _ in part.param_groups]
             part.state = self.state
 
-    def load_state_dict(self, state_dict: dict) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Also loads the data type of Muon's products, so that a resumed run computes as it did before."""
         chosen = self.param_groups[0]["dtype"]
         super().load_state_dict(state_dict)
@@ -154,6 +159,6 @@ class MuonAdamW(torch.optim.Optimizer):
         self._share()
 
     @torch.no_grad()
-    def step(self, closure=None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure is used
         for part in self.parts:
             part.step()

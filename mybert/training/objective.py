@@ -47,7 +47,7 @@ class Objective:
             return done
         return f"{done}; the plan is now {steps:,} steps, and learning rate and phases follow it from here on"
 
-    def states(self) -> dict[str, dict]:
+    def states(self) -> dict[str, dict[str, Any]]:
         """Name and content of further JSON files of a checkpoint. All processes must call it."""
         return {}
 
@@ -56,15 +56,15 @@ class Objective:
 
     # Batches
 
-    def sampler(self) -> Sampler | None:
+    def sampler(self) -> Sampler[Any] | None:
         """The order of the examples; None for that of Trainer."""
         return None
 
-    def batch_sampler(self) -> Sampler | None:
+    def batch_sampler(self) -> Sampler[Any] | None:
         """The batches; None for the examples of `sampler` in batches of equal numbers."""
         return None
 
-    def use_loader(self, loader: DataLoader) -> None:
+    def use_loader(self, loader: DataLoader[Any]) -> None:
         """Called with each loader of the training data, before it is read."""
 
     def describe_step(self, step: int) -> str:
@@ -76,7 +76,9 @@ class Objective:
     def count(self, batches: Sequence[Mapping[str, Any]]) -> None:
         """Called with the batches of each optimizer step, before the first of them."""
 
-    def loss(self, compute: Callable, inputs: dict, with_outputs: bool, items: Tensor | None) -> Any:
+    def loss(
+        self, compute: Callable[..., Any], inputs: dict[str, Any], with_outputs: bool, items: Tensor | None
+    ) -> Any:
         """The loss of a batch, or (loss, outputs).
 
         Args:
@@ -98,7 +100,9 @@ class Objective:
     def begin_evaluation(self) -> None:
         """Called before each evaluation."""
 
-    def predict(self, compute: Callable[[], tuple], model: nn.Module, inputs: dict) -> tuple:
+    def predict(
+        self, compute: Callable[[], tuple[Any, ...]], model: nn.Module, inputs: dict[str, Any]
+    ) -> tuple[Any, ...]:
         """Loss, predictions and labels of an evaluation batch; `compute` is Trainer's `prediction_step`."""
         return compute()
 

@@ -54,7 +54,7 @@ class RunFolder:
                 + ("; a new run in float32 would be faster on this machine" if slow else "")
             )
 
-    def check_same(self, settings: Any, *args, **kwargs) -> None:
+    def check_same(self, settings: Any, *args: Any, **kwargs: Any) -> None:
         """Raises a UserError if the settings or inputs differ from those of the run to continue.
 
         Args:
@@ -81,7 +81,7 @@ class RunFolder:
             yield
             processes.wait_for_everyone()
 
-    def finish(self, *, counts: dict, **facts) -> None:
+    def finish(self, *, counts: dict[str, Any], **facts: Any) -> None:
         """Writes the manifest of the finished run; see `write_manifest`."""
         self._write(counts=counts, complete=True, **facts)
 
@@ -89,7 +89,7 @@ class RunFolder:
         if not self.is_resumed:
             refuse_existing(self.path, overwrite=self.settings.overwrite, stage=self.stage, inputs=self.inputs)
 
-    def _write(self, **facts) -> None:
+    def _write(self, **facts: Any) -> None:
         settings = self.settings.of_training() if hasattr(self.settings, "of_training") else self.settings
         choices, inputs = self.fingerprint.choices, self.fingerprint.inputs
         facts["threads"] = torch.get_num_threads()  # log.jsonl has those of each part of the run

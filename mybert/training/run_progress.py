@@ -1,6 +1,7 @@
 """The progress of a run as a share, by steps or by the clock. Schedules are functions of it."""
 
 import time
+from typing import Any
 
 import psutil
 
@@ -17,10 +18,10 @@ class StepProgress:
     def share(self, step: int) -> float:
         return min(step / self.steps, 1.0)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         pass
 
 
@@ -60,10 +61,11 @@ class ClockProgress:
         first = self.seconds if self._first is None else self._first
         return max(self.budget - self.reserve - first, 1e-3)
 
-    def start(self) -> None:
-        """Marks the first step of the run."""
+    def start(self) -> float:
+        """Marks the first step of the run; returns its time."""
         if self._first is None:
             self._first = self.seconds
+        return self._first
 
     def share(self, step: int) -> float:
         """The share at the last update; the argument is for symmetry with `StepProgress`."""
@@ -77,14 +79,14 @@ class ClockProgress:
 
     def update(self) -> None:
         """Reads the clock. The share never decreases, even if the reserve grows."""
-        self.start()
+        first = self.start()
         self.measure_slowness()
-        self.done = min(max(self.done, (self.seconds - self._first) / self.training_seconds), 1.0)
+        self.done = min(max(self.done, (self.seconds - first) / self.training_seconds), 1.0)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.seconds, "first": self._first, "share": self.done, "reserve": self.reserve}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.earlier = max(self.earlier, state["seconds"])
         self._first, self.done, self.reserve = state["first"], state["share"], state["reserve"]
 

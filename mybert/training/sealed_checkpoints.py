@@ -28,7 +28,7 @@ def save_sealed(trainer: "RunTrainer", write: Callable[[], None]) -> None:
     """Lets `write` save a checkpoint into `trainer.stage`; seals and renames it when all processes have finished."""
     from transformers.trainer import TRAINER_STATE_NAME  # here, since plans do not need it
 
-    run, arguments, state = Path(trainer.args.output_dir), trainer.args, trainer.state
+    run, arguments, state = Path(str(trainer.args.output_dir)), trainer.args, trainer.state
     stage, name = run / PARTIAL, f"checkpoint-{state.global_step}"
     try:
         with report_full_disk(run / name, trainer.checkpoint_bytes(), "free some space and repeat with --resume"):

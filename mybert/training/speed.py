@@ -113,7 +113,7 @@ class StepMeasures(TrainerCallback):
         return found
 
     def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model=None, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         step, every = state.global_step + 1, self.every or max(int(state.logging_steps), 1)
         is_logged, is_before = step % every == 0, (step + 1) % every == 0
@@ -129,7 +129,7 @@ class StepMeasures(TrainerCallback):
         self._started = time.perf_counter()
 
     def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model=None, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         self._optimizer_seconds += time.perf_counter() - self._started
         if self._weights:
@@ -145,12 +145,12 @@ def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     return product / (first.sqrt() * second.sqrt()).clamp(min=1e-30)  # before the product, for its range
 
 
-def _sample(model: nn.Module) -> list[tuple[Tensor, Tensor | None]]:
+def _sample(model: nn.Module) -> list[tuple[Tensor, Any]]:
     """Trained weight matrices at even distances, with their gradients; of sharded ones the part of this process."""
-    found = [
+    found: list[tuple[Tensor, Any]] = [
         (weights.detach(), weights.grad)
         for name, weights in model.named_parameters()
         if weights.ndim == 2 and weights.requires_grad and ".layer" in name and weights.numel()
     ]
-    found = [tuple(x.to_local() if hasattr(x, "to_local") else x for x in pair) for pair in found]
-    return found[:: max(1, len(found) // _SAMPLED)][:_SAMPLED]
+    local: list[Any] = [tuple(x.to_local() if hasattr(x, "to_local") else x for x in pair) for pair in found]
+    return local[:: max(1, len(local) // _SAMPLED)][:_SAMPLED]

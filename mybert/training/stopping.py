@@ -33,7 +33,7 @@ def on_signals(ask: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    def interrupted(*_) -> None:
+    def interrupted(*_: Any) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         ask()
         with contextlib.suppress(OSError):  # stderr may be closed

@@ -25,7 +25,7 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
@@ -60,15 +60,23 @@ class RunTrainer(Trainer):
     """
 
     stage: Path | None = None
+    # transformers' types allow None, and data of every kind
+    model: Any
+    train_dataset: Any
+    eval_dataset: Any
+    data_collator: Any
+    processing_class: Any
+    compute_metrics: Any
+    args: Any
 
     def __init__(
         self,
-        *args,
+        *args: Any,
         objective: Objective | None = None,
         stop: StopOnSignal | None = None,
         skip_nonfinite: bool = False,
         dry_run: bool = False,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         self.objective: Any = objective or Objective()  # Any: each kind of training has methods of its own
@@ -108,7 +116,7 @@ class RunTrainer(Trainer):
     def planned_steps(self) -> int:
         return self.objective.planned_steps() or self.steps_with(self.get_train_dataloader())
 
-    def steps_with(self, loader: DataLoader) -> int:
+    def steps_with(self, loader: DataLoader[Any]) -> int:
         """The number of steps of the run with a loader."""
         *_, steps = self.set_initial_training_values(self.args, loader)
         return steps
@@ -149,13 +157,13 @@ class RunTrainer(Trainer):
         self.nonfinite.settle()  # a last step that was neither saved nor logged
         return True
 
-    def train(self, resume_from_checkpoint=None, **kwargs):
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
         saved = _saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {}
         self.metrics.load_state_dict(saved)
         self.nonfinite.skipped = list(saved.get("skipped", []))
         self._resume_threads(saved.get("threads"))
         with _without_comparison_of_arguments():
-            return super().train(resume_from_checkpoint, **kwargs)
+            return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _load_finished(self, checkpoint: Path, state: TrainerState) -> None:
         best = checkpoint
@@ -167,13 +175,13 @@ class RunTrainer(Trainer):
 
     # Batches
 
-    def get_train_dataloader(self) -> DataLoader:
+    def get_train_dataloader(self) -> DataLoader[Any]:
         batches = self.objective.batch_sampler()
         loader = super().get_train_dataloader() if batches is None else self._batched_loader(batches)
         self.objective.use_loader(loader)
         return ignore_signals_in_workers(loader)
 
-    def _batched_loader(self, batches: Sampler) -> DataLoader:
+    def _batched_loader(self, batches: Sampler[Any]) -> DataLoader[Any]:
         loader = DataLoader(
             self.train_dataset,
             batch_sampler=batches,
@@ -185,14 +193,14 @@ class RunTrainer(Trainer):
         )
         return self.accelerator.prepare(loader)
 
-    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         return ignore_signals_in_workers(super().get_eval_dataloader(eval_dataset))
 
-    def _get_train_sampler(self, train_dataset=None) -> Sampler | None:
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         sampler = self.objective.sampler()
         return super()._get_train_sampler(train_dataset) if sampler is None else sampler
 
-    def _get_eval_sampler(self, eval_dataset) -> SequentialSampler:
+    def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # predictions are matched to rows, also with group_by_length
 
     @property
@@ -212,29 +220,41 @@ class RunTrainer(Trainer):
         count = count.to(self.args.device)
         return count if self.loss_scale == 1 else self.accelerator.gather(count.reshape(1)).sum()
 
-    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device) -> tuple[list, Tensor | None]:
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: Any
+    ) -> tuple[list[Any], Tensor | None]:
         """The batches of one optimizer step, and the number of their labels if the loss is divided by it."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         self.metrics.start_step(batches)
         self.objective.count(batches)
         divides = batches and (self.model_accepts_loss_kwargs or self.compute_loss_func is not None)
-        return batches, self.over_processes(sum(map(label_count, batches))) if divides else None
+        return batches, self.over_processes(
+            sum(map(label_count, batches), torch.zeros((), dtype=torch.long))
+        ) if divides else None
 
-    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Returns the loss for Trainer's own sum, in which one that is not finite would stay for ever."""
         loss = super().training_step(model, inputs, num_items_in_batch)
         if len(self.objective.loss_parts) == 1:
             self.metrics.add_losses([loss])
         return loss.nan_to_num(0.0, 0.0, 0.0)
 
-    def compute_loss(self, model: nn.Module, inputs: dict, return_outputs=False, num_items_in_batch=None) -> Any:
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
         compute = functools.partial(super().compute_loss, model, num_items_in_batch=num_items_in_batch)
         return self.objective.loss(compute, inputs, return_outputs, num_items_in_batch)
 
-    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         return self.objective.optimizer(functools.partial(super().create_optimizer, *args, **kwargs))
 
-    def create_scheduler(self, num_training_steps: int, optimizer=None) -> torch.optim.lr_scheduler.LRScheduler:
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
         """`num_decay_steps` below 1 is a share of all steps, as of `warmup_steps`."""
         own = self.objective.scheduler(self.optimizer if optimizer is None else optimizer)
         if own is not None:
@@ -249,7 +269,7 @@ class RunTrainer(Trainer):
         finally:
             self.args.lr_scheduler_kwargs = given
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm=None) -> Tensor | float:
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Tensor | float:
         norm = super()._get_grad_norm(model, grad_norm)
         if self.nonfinite.check_gradient(self.state.global_step, norm, self.args.device):
             self.model_wrapped.zero_grad()  # the optimizer passes over parameters without a gradient
@@ -260,7 +280,7 @@ class RunTrainer(Trainer):
         self.seconds_per_step = seconds
         self.objective.report_speed(seconds, steps, first)
 
-    def floating_point_ops(self, inputs: dict) -> int:
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Nothing if `store_flos` counts useful operations by real tokens."""
         return 0 if self.objective.flops_per_token() else super().floating_point_ops(inputs)
 
@@ -321,10 +341,10 @@ class RunTrainer(Trainer):
         """Approximate size of a checkpoint on disk."""
         return COPIES_IN_A_CHECKPOINT * self.count_parameters() * next(self.model.parameters()).element_size()
 
-    def _get_output_dir(self, trial) -> str:
+    def _get_output_dir(self, trial: Any) -> str:
         return super()._get_output_dir(trial) if self.stage is None else str(self.stage)
 
-    def _save_checkpoint(self, model: nn.Module, trial=None) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
         with self.metrics.paused("save"):
             self.nonfinite.settle()  # raises before a checkpoint of a diverged step is written
             save_sealed(self, lambda: super(RunTrainer, self)._save_checkpoint(model, trial))
@@ -338,14 +358,14 @@ class RunTrainer(Trainer):
             place = self.state.global_step * self.args.world_size + self.args.process_index
             set_seed((self.args.seed + place) % 2**32)
 
-    def extra_states(self) -> dict[str, dict]:
+    def extra_states(self) -> dict[str, dict[str, Any]]:
         """Name and content of further JSON files of a checkpoint. All processes must call it."""
         own = {"skipped": self.nonfinite.skipped, "threads": torch.get_num_threads()}
         return {METRICS: self.metrics.state_dict() | own} | self.objective.states()
 
     # Evaluation
 
-    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         if self.is_in_train:
             self.store_flos()  # the evaluation is logged with all tokens so far, also between two logs of training
         self.objective.begin_evaluation()
@@ -354,7 +374,7 @@ class RunTrainer(Trainer):
             self.objective.after_evaluation(metrics)
         return metrics
 
-    def prediction_step(self, model: nn.Module, inputs: dict, *args, **kwargs) -> tuple:
+    def prediction_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         compute = functools.partial(super().prediction_step, model, inputs, *args, **kwargs)
         return self.objective.predict(compute, model, inputs)
 
@@ -383,11 +403,12 @@ class _StartOfTraining(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         # the folder may have been moved since the path was stored
-        best = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        folder = str(args.output_dir)
+        best = Path(folder) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         if best.is_dir():
             state.best_model_checkpoint = str(best)
         state.compute_steps(args, state.max_steps)  # Trainer would keep those of the checkpoint
-        self.history.restart(args.output_dir, state.log_history)
+        self.history.restart(folder, state.log_history)
         self.metrics.start()
 
     def on_step_end(
@@ -418,13 +439,14 @@ def _without_comparison_of_arguments() -> Iterator[None]:
             logger.removeFilter(is_another)
 
 
-def _saved_metrics(checkpoint: str | Path) -> dict:
+def _saved_metrics(checkpoint: str | Path) -> dict[str, Any]:
     file = Path(checkpoint) / METRICS
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def _patience_is_spent(state: TrainerState) -> bool:
-    stopping = state.stateful_callbacks.get(EarlyStoppingCallback.__name__)
+    callbacks: Any = state.stateful_callbacks  # a dictionary in a state that is saved
+    stopping = callbacks.get(EarlyStoppingCallback.__name__)
     return (
         stopping is not None
         and stopping["attributes"]["early_stopping_patience_counter"] >= stopping["args"]["early_stopping_patience"]

@@ -1,5 +1,6 @@
 """Few labels: the parts against formulas, transformers and scikit-learn; runs and folds against runs by hand."""
 
+import signal
 from collections import Counter
 
 import numpy as np
@@ -150,6 +151,29 @@ def test_a_label_with_one_row_is_absent_from_its_fold(tiny_checkpoint, opinions,
     predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
     assert predictions[-1]["label"] == "good" and predictions[-1]["scores"]["good"] > 0.99
     assert Predictor(tmp_path / "out", device="cpu")(rows[-1]["text"])["scores"]["bad"] > 0.01
+
+
+def test_a_signal_stops_the_training_of_few_labels_between_two_steps(
+    tiny_checkpoint, opinions, write_rows, tmp_path, monkeypatch, capsys
+):
+    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint]
+    words += ["--train", write_rows("rows.jsonl", opinions[:24]), "--output", tmp_path / "out", "--use-cpu", "true"]
+    steps, taken = few_labels._contrastive_steps, []
+
+    def interrupted(*arguments):
+        for step in steps(*arguments):
+            taken.append(step)
+            if len(taken) == 12:  # of the second fold, since each has 8
+                signal.raise_signal(signal.SIGTERM)
+            yield step
+
+    monkeypatch.setattr(few_labels, "_contrastive_steps", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*map(str, words), "--bootstrap", "0"])
+    assert ended.value.code == 143 and len(taken) == 12
+    assert "stopped and saved after 1 of 4 folds" in capsys.readouterr().out
+    assert cli.main([*map(str, words), "--bootstrap", "0", "--resume"]) == 0
+    assert len(taken) == 12 + 4 * 8, "three folds and the model"
 
 
 def test_given_validation_rows_score_few_labels_without_folds(tiny_checkpoint, opinions, write_rows, tmp_path, capsys):

@@ -3,15 +3,18 @@
 import json
 import random
 import shutil
+import statistics
 
 import pytest
 from datasets import Dataset
 from trained_runs import read_results as results
+from transformers import BertTokenizerFast
 
 from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.finetuning.held_out import held_out_rows
 from mybert.tasks import task_class
+from mybert.tasks.base import Task
 
 
 def held_out(rows: list[dict], share: float = 0.1, seed: int = 0, task: str = "text-classification") -> list[int]:
@@ -83,6 +86,33 @@ def test_a_tenth_of_the_training_rows_is_held_out_by_default(finetune, write_row
     assert finetune("text-classification", *words, output="few") == 0
     printed = capsys.readouterr().out
     assert "no validation: 2 training rows" in printed and "warning: 2 training rows" in printed
+
+
+def test_the_tokens_of_each_row_are_counted_once_and_split_with_the_rows(
+    finetune, tiny_checkpoint, write_rows, opinions, tmp_path, monkeypatch
+):
+    rows = [{**row, "text": f"{row['text']} {'zebra ' * (number % 7)}\u0f3c"} for number, row in enumerate(opinions)]
+    counted, token_ids = [], Task.token_ids
+
+    def observed(task, rows, tokenizer):
+        counted.append(len(rows))
+        return token_ids(task, rows, tokenizer)
+
+    monkeypatch.setattr(Task, "token_ids", observed)
+    words = ("--train", write_rows("train.jsonl", rows), "--max-steps", 1, "--validation-share", 0.1)
+    assert finetune("text-classification", *words) == 0
+    assert counted == [len(rows)]
+    lines = (tmp_path / "out/validation/predictions.jsonl").read_text().splitlines()
+    held_out = [json.loads(line)["input"]["text"] for line in lines]
+    parts = {"validation": held_out, "train": [row["text"] for row in rows if row["text"] not in held_out]}
+    tokenizer = BertTokenizerFast.from_pretrained(tiny_checkpoint)
+    for name, texts in parts.items():
+        ids = [tokenizer(text)["input_ids"] for text in texts]
+        found, plain = results(tmp_path / "out")["data"][name], sum(len(some) - 2 for some in ids)
+        assert found["longest"] == max(map(len, ids)) and found["median_length"] == statistics.median(map(len, ids))
+        assert found["unknown_tokens"] == pytest.approx(
+            sum(some.count(tokenizer.unk_token_id) for some in ids) / plain
+        )
 
 
 def test_evaluated_rows_that_were_trained_on_are_counted(finetune, write_rows, opinions, tmp_path, capsys):

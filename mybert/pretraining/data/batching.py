@@ -7,6 +7,7 @@ only. Shapes: `N` sequences, `T` real tokens of all sequences, `B` batch, `S` lo
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
 import datasets
 import numpy as np
@@ -49,7 +50,7 @@ class Examples:
     mlm_probability: float | None = None
 
 
-class ExampleDataset(Dataset):
+class ExampleDataset(Dataset[Examples]):
     """A corpus, read from Arrow by lists of keys.
 
     Args:
@@ -94,7 +95,7 @@ class HeldOutDataset(ExampleDataset):
     def __len__(self) -> int:
         return self._length
 
-    def __getitems__(self, indices: Sequence[int]) -> Examples:
+    def __getitems__(self, indices: Sequence[int]) -> Examples:  # type: ignore[override]  # of places, not of keys
         known = len(self.corpus)
         return super().__getitems__([(EVALUATION, i) if i < known else (FILLER, 0) for i in indices])
 
@@ -131,13 +132,14 @@ class EpochSampler(Sampler[Key]):
     def __len__(self) -> int:
         return self.length + self.fillers
 
-    def __iter__(self) -> Iterator[Key | None]:
+    def __iter__(self) -> Iterator[Any]:
         yield from repeat(None, self.skip)
         start, stop = self.epoch * self.length + self.skip, (self.epoch + 1) * self.length
-        switch = stop if self.switch is None else min(max(self.switch, start), stop)
+        ends = stop if self.switch is None else self.switch  # of the first corpus
+        switch = min(max(ends, start), stop)
         yield from self._keys(start, switch, self.length, 0)
         if switch < stop:
-            yield from self._keys(switch - self.switch, stop - self.switch, self.second_length, self.length)
+            yield from self._keys(switch - ends, stop - ends, self.second_length, self.length)
         yield from repeat((FILLER, 0), self.fillers)
 
     def _keys(self, start: int, stop: int, length: int, offset: int) -> Iterator[Key]:
@@ -200,7 +202,7 @@ def _positions(labels: torch.Tensor) -> torch.Tensor:
     return torch.cat([places, others[spread]])
 
 
-def _packed(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> dict:
+def _packed(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
     ends = np.cumsum(lengths)
     cu_seq_lens = torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32))
     longest = int(lengths.max())
@@ -217,7 +219,9 @@ def _packed(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, length
     }
 
 
-def _padded(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, lengths: np.ndarray, pad: int) -> dict:
+def _padded(
+    ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, lengths: np.ndarray, pad: int
+) -> dict[str, Any]:
     real = np.arange(lengths.max()) < lengths[:, None]
 
     def grid(values: np.ndarray, fill: int) -> torch.Tensor:

@@ -4,6 +4,7 @@ Shapes: `N` sequences, `T` real tokens of all of them end to end, `W` words of a
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -57,11 +58,11 @@ class Masker:
         object.__setattr__(self, "_words", RandomWords(self.seed, MASKS))
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, **rules) -> "Masker":
+    def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, **rules: Any) -> "Masker":
         """Takes special, unused and `##` tokens from the vocabulary."""
         if tokenizer.mask_token_id is None:
             raise UserError("the tokenizer has no mask token; build the corpus with a BERT tokenizer")
-        pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         special = np.zeros(len(pieces), dtype=bool)
         special[tokenizer.all_special_ids] = True
         unused = np.array([bool(UNUSED.fullmatch(piece)) for piece in pieces])

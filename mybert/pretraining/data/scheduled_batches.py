@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
+from typing import Any
 
 import datasets
 import numpy as np
@@ -38,7 +39,7 @@ class ScheduledDataset(ExampleDataset):
         super().__init__(corpus)
         self._random = RandomWords(seed, WINDOWS)
 
-    def __getitems__(self, batch: Batch) -> Examples:
+    def __getitems__(self, batch: Batch) -> Examples:  # type: ignore[override]  # of a batch, not of keys
         keys, draw = batch
         examples = cut_randomly(super().__getitems__(keys), draw.length, self._random)
         return dataclasses.replace(examples, mlm_probability=draw.mlm_probability)
@@ -80,7 +81,7 @@ class ScheduledSampler(Sampler[Batch]):
     def __len__(self) -> int:
         return self.batches
 
-    def __iter__(self) -> Iterator[Batch | None]:
+    def __iter__(self) -> Iterator[Any]:
         yield from repeat(None, self._done)  # a resumed run discards these
         for number in range(self._done, self.batches):
             if number not in self._draws:
@@ -114,11 +115,11 @@ class ScheduledSampler(Sampler[Batch]):
         for number in [number for number in self._draws if number < step * self.per_step]:
             del self._draws[number]
 
-    def state_dict(self, step: int) -> dict:
+    def state_dict(self, step: int) -> dict[str, Any]:
         """The state for a run resumed after `step` steps, as JSON."""
         ahead = [dataclasses.astuple(draw) for n, draw in sorted(self._draws.items()) if n >= step * self.per_step]
         return {"position": self._position, "draws": ahead}
 
-    def load_state_dict(self, state: dict, step: int) -> None:
+    def load_state_dict(self, state: dict[str, Any], step: int) -> None:
         self._done, self._position = step * self.per_step, state["position"]
         self._draws = {self._done + n: Draw(*draw) for n, draw in enumerate(state["draws"])}

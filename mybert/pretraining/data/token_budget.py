@@ -93,11 +93,12 @@ class TokenBudgetBatchSampler(Sampler[list[Key]]):
         switch = stop if self.switch is None else min(max(self.switch, start), stop)
         if start < switch:
             yield from self._keys(self.first, self.epoch, slice(0, switch - start), 0)
-        place = switch
+        place, second = switch, self.second
         while place < stop:
-            epoch, skipped = divmod(place - self.switch, self.second.batches)
-            count = min(stop - place, self.second.batches - skipped)
-            yield from self._keys(self.second, epoch, slice(skipped, skipped + count), self.offset)
+            assert second is not None and self.switch is not None  # otherwise `switch` is `stop`
+            epoch, skipped = divmod(place - self.switch, second.batches)
+            count = min(stop - place, second.batches - skipped)
+            yield from self._keys(second, epoch, slice(skipped, skipped + count), self.offset)
             place += count
 
     @staticmethod

@@ -8,6 +8,7 @@ them meets the key of the token at distance d.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +66,8 @@ def initialize_from_text(model: MyBertForPreTraining, corpus: Corpus, seed: int)
         transform = model.cls.predictions.transform.dense.weight
         transform.mul_(_NOISE).add_(torch.eye(len(transform)), alpha=_IDENTITY)
         embeddings.position_embeddings.weight.copy_(sinusoids(*embeddings.position_embeddings.weight.shape) * scale)
-        for layer in model.bert.encoder.layer[:1]:
+        layers: Any = model.bert.encoder.layer
+        for layer in layers[:1]:
             attend_to_neighbours(layer.attention.self)
         known = torch.from_numpy(np.flatnonzero(counts))
         width = min(_MOST_DIMENSIONS, model.config.hidden_size, len(known) // 2)

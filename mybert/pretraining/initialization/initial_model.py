@@ -1,5 +1,7 @@
 """The model that pretraining starts from: a new one, or a checkpoint."""
 
+from typing import Any
+
 from accelerate import PartialState
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
@@ -20,7 +22,7 @@ _HEADS = {
 
 def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest: int) -> MyBertForPreTraining:
     """The model to start from; `longest` is the length in tokens of the longest sequence of the run."""
-    choices = {}
+    choices: dict[str, Any] = {}
     if settings.dropout is not None:
         choices = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.attn_implementation is not None:
@@ -30,7 +32,7 @@ def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest:
     if settings.initializer_range is not None:
         choices["initializer_range"] = settings.initializer_range
     config = MyBertConfig.from_size(
-        settings.size,
+        str(settings.size),
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         max_position_embeddings=max(longest, MyBertConfig().max_position_embeddings),
@@ -42,7 +44,7 @@ def build_model(settings: PretrainSettings, tokenizer: MyBertTokenizer, longest:
         raise UserError(cause(error)) from error
 
 
-def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: dict) -> MyBertForPreTraining:
+def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: dict[str, Any]) -> MyBertForPreTraining:
     # transformers would keep the 16 bits of a checkpoint, in which small updates are lost
     opened = open_checkpoint(name, MyBertForPreTraining, new_head=True, dtype="float32", **choices)
     model = opened.model

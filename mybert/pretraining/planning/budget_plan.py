@@ -62,7 +62,7 @@ class BudgetPlan:
     steps: int = 0
     tokens: float = 0.0
     speed: float = 0.0
-    model: dict[str, float] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, float] = field(default_factory=dict)
     held_out: int | None = None
     events: dict[str, float] = field(default_factory=dict)
@@ -187,7 +187,7 @@ def _choose_measured(
 ) -> None:
     """Adds what was chosen by measured times."""
     if settings.size is not None:
-        plan.rows.append(("size", best.size, "given"))
+        plan.rows.append(("size", str(best.size), "given"))
     elif best.size is not None:
         _choose(plan, "size", best.size, "lowest expected loss in this time")
     by_type = {other.dtype: other.times.gradients[other.dtype] for other in (*others, best)}

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import TrainingArguments
 
@@ -83,7 +84,7 @@ class Chooser:
         Measures one size, then the best one, until that is a measured one. A size that is given is only measured.
         """
         sizes = self._sizes()
-        size, measured = sizes[min(1, len(sizes) - 1)], {}
+        size, measured = sizes[min(1, len(sizes) - 1)], dict[str | None, Any]()
         while size not in measured:
             settings = dataclasses.replace(self.settings, size=size)
             tokens = self.batch or most_tokens(size)
@@ -106,7 +107,7 @@ class Chooser:
             nearest = min(measured, key=lambda name: abs(sizes.index(name) - sizes.index(size)))
             times = measured[nearest]
             if size != nearest:
-                config = MyBertConfig.from_size(size, vocab_size=len(self.corpus.tokenizer))
+                config = MyBertConfig.from_size(str(size), vocab_size=len(self.corpus.tokenizer))
                 times = times.of(dataclasses.replace(times.costs, config=config))
             for optimizer in self.optimizers:
                 for dtype in self.types:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,7 +114,8 @@ class _Trial:
 
     def __init__(self, settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus):
         self.arguments = arguments
-        self.model = build_model(settings, corpus.tokenizer, corpus.shape.longest).to(arguments.device)
+        model = build_model(settings, corpus.tokenizer, corpus.shape.longest)
+        self.model = model.to(arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers
         masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
         self._collate = PretrainingCollator(masker, settings.padding_free, corpus.tokenizer.pad_token_id)
         self._dataset = ScheduledDataset(corpus.train, masker.seed)
@@ -225,7 +227,7 @@ class _Deadline(TorchDispatchMode):
         super().__init__()
         self._end = end
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if time.perf_counter() > self._end:
             raise _TooSlowError
         return func(*args, **(kwargs or {}))

@@ -1,6 +1,7 @@
 """The phases of a pretraining run: steps, tokens, operations and memory, known before the first step."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedConfig
@@ -55,7 +56,7 @@ class Phase:
     def flops_per_step(self) -> float:
         return self.tokens_per_step * self.costs.flops_per_token
 
-    def memory(self, **how) -> float:
+    def memory(self, **how: Any) -> float:
         """Peak bytes on one device; `how` as in `ModelCosts.memory`."""
         return sum(self.costs.memory(self.device_sequences * self.corpus.mean_length, **how).values())
 
@@ -78,7 +79,7 @@ def flops_left(phases: list[Phase], step: int) -> float:
     return left
 
 
-def print_phases(phases: list[Phase], **how) -> None:
+def print_phases(phases: list[Phase], **how: Any) -> None:
     """Prints the plan of a run; `how` as in `ModelCosts.memory`."""
     parameters = count_parameters(phases[0].costs.config)
     rows = [("parameters", f"{sum(parameters.values()):,}, {parameters['embeddings']:,} of them embeddings")]

@@ -30,7 +30,7 @@ from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 _BILLION = 10**9
 _RANDOM = 512  # examples of random tokens
-_CHECKPOINTS = PretrainingOptions.save_total_limit + 1  # one more while it is written
+_CHECKPOINTS = (PretrainingOptions.save_total_limit or 0) + 1  # one more while it is written
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ParallelConfig:
     @property
     def compute_seconds(self) -> float:
         """Seconds of computation per step."""
-        rate = self.settings.peak_flops * self.settings.mfu * self.devices
+        rate = self.settings.peak * self.settings.mfu * self.devices
         return self.step_tokens * self.costs.executed_per_token(self.checkpointing) / rate
 
     @property
@@ -103,13 +103,13 @@ class ParallelConfig:
         """With Muon, each device of which needs whole matrices."""
         if self.sharded:
             return None
-        step = self.costs.muon_flops / (self.settings.peak_flops * self.settings.mfu)
+        step = self.costs.muon_flops / (self.settings.peak * self.settings.mfu)
         return self.step_tokens / (self.step_tokens / self.tokens_per_second + step)
 
     @property
     def mfu(self) -> float:
         """Share of the peak, counting useful operations only."""
-        return self.costs.flops_per_token * self.tokens_per_second / (self.settings.peak_flops * self.devices)
+        return self.costs.flops_per_token * self.tokens_per_second / (self.settings.peak * self.devices)
 
     def seconds(self, tokens: float) -> float:
         return tokens / self.tokens_per_second
@@ -134,7 +134,7 @@ def main(settings: PlanSettings) -> None:
     if is_measured:
         settings = _on_this_machine(settings)
     if settings.time_budget is not None:
-        print_budget(settings, is_measured)
+        print_budget(settings, settings.time_budget, is_measured)
         return
     combinations = [(size, devices) for size in settings.size for devices in settings.devices]
     if len(combinations) > 1:
@@ -157,13 +157,14 @@ def _on_this_machine(settings: PlanSettings) -> PlanSettings:
     return dataclasses.replace(settings, bf16=half, peak_flops=Quantity(peak))
 
 
-def print_budget(settings: PlanSettings, is_measured: bool) -> None:
+def print_budget(settings: PlanSettings, budget: float, is_measured: bool) -> None:
     """Prints the expected result of each size and optimizer in the time budget, and the lowest expected loss."""
-    rows, losses = [], {}
+    rows: list[tuple[str, ...]] = []
+    losses: dict[str, float] = {}
     for size in settings.size:
         config = parallel_configs(settings, size, settings.devices[0])[0]
         encoder = count_parameters(config.costs.config)["encoder"]
-        times = _measured_times(config) if is_measured and settings.devices[0] == 1 else None
+        times = _measured_times(config, budget) if is_measured and settings.devices[0] == 1 else None
         for optimizer in ("muon", "adamw"):
             speed = config.muon_tokens_per_second if optimizer == "muon" else config.tokens_per_second
             if times is not None:
@@ -173,16 +174,17 @@ def print_budget(settings: PlanSettings, is_measured: bool) -> None:
                     )
                     for dtype in times.gradients
                 )
-            tokens = speed * settings.time_budget
+            assert speed is not None  # the first configuration is not sharded
+            tokens = speed * budget
             counted = effective_tokens(tokens, optimizer)
             expected = scaling_law().expectation(encoder, counted, settings.tokens, settings.vocab_size)
             losses[f"{size} with {optimizer}"] = expected["mlm_loss"]
             numbers = with_unit(speed, ""), with_unit(tokens, ""), f"{tokens / settings.tokens:.1f}"
             rows.append((size, optimizer, *numbers, in_words(expected)))
     columns = ("size", "optimizer", "tokens/s", "tokens", "passes", "expected on held-out documents (95% interval)")
-    title = f"{with_unit(settings.tokens, ' tokens')}, {duration(settings.time_budget)} of training"
+    title = f"{with_unit(settings.tokens, ' tokens')}, {duration(budget)} of training"
     print_table(f"{title}, {'measured on this machine' if is_measured else 'by arithmetic'}", rows, columns)
-    print(f"lowest expected loss: {min(losses, key=losses.get)}")
+    print(f"lowest expected loss: {min(losses, key=losses.__getitem__)}")
 
 
 def random_corpus(vocab_size: int, length: int) -> Corpus:
@@ -198,7 +200,7 @@ def random_corpus(vocab_size: int, length: int) -> Corpus:
     return Corpus(Path(), train, None, MyBertTokenizer(words), CorpusShape.of(np.full(_RANDOM, length)))
 
 
-def _measured_times(config: ParallelConfig) -> StepTimes:
+def _measured_times(config: ParallelConfig, budget: float) -> StepTimes:
     """Of a size on this machine, with random tokens."""
     from mybert.pretraining.arguments import PretrainingArguments
 
@@ -207,7 +209,7 @@ def _measured_times(config: ParallelConfig) -> StepTimes:
     arguments = PretrainingArguments(output_dir="plan")
     trial = with_schedule(PretrainSettings(output="plan", corpus="plan", size=config.size), (), settings.max_length)
     types = [dtype for dtype in types_to_compare(arguments, is_given=False) if dtype == FLOAT or settings.bf16]
-    limit = measuring_seconds(settings.time_budget, settings.size.index(config.size))
+    limit = measuring_seconds(budget, settings.size.index(config.size))
     return measure_steps(
         trial, arguments, corpus, config.forward_tokens, limit, types=types, optimizers=["muon", "adamw"]
     )
@@ -241,10 +243,13 @@ def print_details(choices: list[ParallelConfig]) -> None:
     settings, costs = first.settings, first.costs
     total = settings.tokens * settings.num_train_epochs
     flops = costs.flops_by_part()
-    rows = [(part, with_unit(value, "FLOP"), f"{value / costs.flops_per_token:.1%}") for part, value in flops.items()]
-    rows.append(("useful, total", with_unit(costs.flops_per_token, "FLOP"), "100.0%"))
-    rows.append(("checkpointing adds", with_unit(costs.recomputed_per_token, "FLOP"), None))
-    print_table(f"{first.size}, {costs.parameters:,} parameters", rows, ("operations", "per token", "share"))
+    of_parts = flops.items()
+    operations: list[tuple[str, str, str | None]] = [
+        *((part, with_unit(value, "FLOP"), f"{value / costs.flops_per_token:.1%}") for part, value in of_parts),
+        ("useful, total", with_unit(costs.flops_per_token, "FLOP"), "100.0%"),
+        ("checkpointing adds", with_unit(costs.recomputed_per_token, "FLOP"), None),
+    ]
+    print_table(f"{first.size}, {costs.parameters:,} parameters", operations, ("operations", "per token", "share"))
     names = [config.name for config in choices]
     parts = [config.memory for config in choices]
     rows = [[part, *(with_unit(memory[part], "B") for memory in parts)] for part in parts[0]]

@@ -31,7 +31,7 @@ def given_options(settings: PretrainSettings, arguments: "TrainingArguments") ->
     return found
 
 
-def _default(entry: dataclasses.Field) -> Any:
+def _default(entry: dataclasses.Field[Any]) -> Any:
     return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
 
 

@@ -47,10 +47,18 @@ class PlanSettings(Options):
     )
     price: float | None = declare.hardware(None, "Price per device and hour, in any currency, 0 or more.")
 
+    @property
+    def peak(self) -> float:
+        """`peak_flops`, given or measured."""
+        assert self.peak_flops is not None
+        return self.peak_flops
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "size", bool(self.size), " or ".join(SIZES))
-        check(self, "devices", self.devices and all(1 <= count <= _MAX for count in self.devices), f"1 to {_MAX:,}")
+        check(
+            self, "devices", bool(self.devices) and all(1 <= count <= _MAX for count in self.devices), f"1 to {_MAX:,}"
+        )
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "vocab_size"):
             check(self, name, 1 <= getattr(self, name) <= _MAX, f"1 to {_MAX:,}")
         check(self, "max_length", 1 <= self.max_length <= _LONGEST, f"1 to {_LONGEST}")
