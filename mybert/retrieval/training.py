@@ -109,7 +109,10 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         kept, held_out = basis.split(settings.share_held_out, arguments.seed)
         pairs = kept + mined if rows.pairs else kept + rows
     if not pairs.pairs and not pairs.scored:
-        raise UserError("no pair is left to train on; give more rows or documents, or a smaller --validation-share")
+        raise UserError(
+            "no pair is left to train on; give more rows or documents (nearly equal ones count once), or a smaller "
+            "--validation-share"
+        )
     pairs = kind.with_negatives(pairs, [*passages, *held_out.passages()], settings, arguments.seed)
     arguments = kind.arguments(arguments)
     _complete(settings, arguments, pairs, held_out, kind)
