@@ -21,9 +21,8 @@ from mybert.retrieval.words import Postings, best_rows
 
 GRAPH_LEAST = 20_000
 """Passages from which a segment has a graph of neighbours; fewer are compared one by one in a few milliseconds."""
-_CONNECTIVITY, _EXPANSION_ADD, _EXPANSION_SEARCH = 16, 128, 256
-_CANDIDATES = 4  # times as many as are asked for are compared again with the stored vectors
-_BITS_CANDIDATES = 10
+_CONNECTIVITY, _EXPANSION_ADD, _EXPANSION_SEARCH = 16, 128, 1024
+_CANDIDATES = 10  # times as many as are asked for are compared again with the stored vectors
 _BLOCK = 1 << 14  # passages
 _ROWS = 1 << 12  # of a batch of passages.arrow
 _PASSAGES = pa.schema({"document": pa.int32(), "start": pa.int64(), "end": pa.int64(), "text": pa.large_string()})
@@ -95,15 +94,12 @@ class Segment:
             if len(rows) >= count:
                 return self._rescored(query, rows, count)
         rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed)
-        if self.bits is not None and len(rows) > _BITS_CANDIDATES * count:
-            rows = rows[self._nearest_bits(query, rows, _BITS_CANDIDATES * count)]
+        if self.bits is not None and len(rows) > _CANDIDATES * count:
+            rows = rows[self._nearest_bits(query, rows, _CANDIDATES * count)]
         return self._rescored(query, rows, count)
 
     def _from_graph(self, query: np.ndarray, count: int) -> np.ndarray:
-        if self.bits is not None:
-            code, wanted = _as_bits(query[None])[0], _BITS_CANDIDATES * count
-        else:
-            code, wanted = _as_int8(query[None])[0], _CANDIDATES * count
+        code, wanted = (_as_int8 if self.bits is None else _as_bits)(query[None])[0], _CANDIDATES * count
         self.graph.expansion_search = max(_EXPANSION_SEARCH, wanted)
         return np.sort(self.graph.search(code, min(wanted, len(self)), threads=1).keys.astype(np.int64))
 
