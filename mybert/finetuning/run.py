@@ -24,7 +24,14 @@ from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
 from mybert.finetuning.run_data import RunData, load_data, new_task
-from mybert.finetuning.settings import EPOCHS, FinetuneSettings, default_epochs, default_learning_rate
+from mybert.finetuning.settings import (
+    BATCH,
+    EPOCHS,
+    FinetuneSettings,
+    default_batch_size,
+    default_epochs,
+    default_learning_rate,
+)
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, build_trainer, is_finished, train_run
 from mybert.tasks.base import Task
@@ -108,6 +115,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH
     _choose_learning_rate(settings, arguments, task)
+    _choose_batch_size(settings, arguments, task, len(data.train_features))
     _choose_epochs(settings, arguments, len(data.train_features))
     length = task.options.length
     if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
@@ -134,6 +142,14 @@ def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArgum
     if settings.sweep is None and arguments.process_index == 0:
         rate = f"{arguments.learning_rate:g}"
         print(f"using --learning-rate {rate}, the default for {task.name} and a hidden size of {size}")
+
+
+def _choose_batch_size(settings: FinetuneSettings, arguments: FinetuningArguments, task: Task, features: int) -> None:
+    if arguments.per_device_train_batch_size is not None:
+        return
+    arguments.per_device_train_batch_size = size = default_batch_size(features, task.name)
+    if size != BATCH and settings.sweep is None and arguments.process_index == 0:
+        print(f"using --per-device-train-batch-size {size}, the default for {task.name} on so few questions")
 
 
 def _choose_epochs(settings: FinetuneSettings, arguments: FinetuningArguments, features: int) -> None:

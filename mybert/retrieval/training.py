@@ -15,7 +15,7 @@ from mybert.artifacts.manifest import HISTORY, RESULTS, identity, versions, writ
 from mybert.common.errors import UserError
 from mybert.common.tables import format_cell, print_table
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.settings import BATCH, FinetuneSettings
 from mybert.finetuning.training import find_checkpoint
 from mybert.inference.checkpoint import explain_unreadable
 from mybert.retrieval.collections import read_texts
@@ -62,6 +62,8 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
     arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
+    if arguments.per_device_train_batch_size is None:
+        arguments.per_device_train_batch_size = BATCH
     prepare_launch(arguments, settings.output, STAGE)
     inputs = {name: getattr(settings, name) for name in _INPUTS if getattr(settings, name) is not None}
     inputs |= {f"train-{number}": name for number, name in enumerate(settings.train_files, 1)}

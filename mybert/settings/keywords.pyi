@@ -66,7 +66,6 @@ class CommandKeywords(TypedDict, total=False):
 class TrainerKeywords(TypedDict, total=False):
     resume: bool
     errors: Literal["strict", "skip"]
-    per_device_train_batch_size: int
     max_steps: int
     lr_scheduler_type: Any
     lr_scheduler_kwargs: Any
@@ -363,6 +362,7 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
     whole_word_masking: bool
     validation_share: float
     eval_characters: int
+    per_device_train_batch_size: int
     num_train_epochs: float
     learning_rate: float
     eval_steps: float
@@ -398,6 +398,7 @@ class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=Fal
     on_nonfinite: Literal["stop", "skip"]
     peak_flops: float | None
     keep_checkpoints: int | None
+    per_device_train_batch_size: int
     num_train_epochs: float
     learning_rate: float
     eval_steps: float
@@ -459,6 +460,7 @@ class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
     freeze: Literal["encoder"] | None
     max_train_samples: int | None
     calibrate: bool
+    per_device_train_batch_size: int | None
     num_train_epochs: float | None
     learning_rate: float | None
     eval_steps: float | None

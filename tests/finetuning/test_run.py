@@ -24,7 +24,13 @@ from mybert.finetuning.objective import WeightedLoss
 from mybert.finetuning.recipes import Recipe, Run, planned_runs, runs_to_keep, summarise
 from mybert.finetuning.run import finetune as finetune_function
 from mybert.finetuning.run_data import new_task
-from mybert.finetuning.settings import SWEEPS, FinetuneSettings, default_epochs, default_learning_rate
+from mybert.finetuning.settings import (
+    SWEEPS,
+    FinetuneSettings,
+    default_batch_size,
+    default_epochs,
+    default_learning_rate,
+)
 from mybert.finetuning.soft_labels import SoftLabels
 from mybert.inference.task_checkpoint import new_model
 from mybert.rows.labels import find_label_typos, find_marks
@@ -500,6 +506,8 @@ def test_default_learning_rates_and_epochs():
         [default_learning_rate(size, f"{name}-classification") for size in sizes] for name in ("text", "token")
     )
     assert (text, token) == ([1e-3, 3e-4, 3e-4, 5e-5, 5e-5], [1e-3, 1e-3, 3e-4, 5e-5, 5e-5])
+    sizes = [default_batch_size(rows, task) for task in ("question-answering", "ner") for rows in (1550, 4999, 5000)]
+    assert sizes == [8, 8, 32, 32, 32, 32]
     for steps, epochs in {1: 20, 4: 20, 5: 20, 6: 17, 29: 4, 33: 4, 34: 3, 10_000: 3}.items():
         assert default_epochs(steps) == epochs
         assert epochs in (3, 20) or (epochs - 1) * steps < 100 <= epochs * steps
