@@ -318,7 +318,8 @@ def read_pieces(path: Path) -> list[str]:
     pieces = []
     for number, line in enumerate(lines, start=1):
         try:
-            pieces.append(line.decode("utf-8").rstrip())  # as BertTokenizer: no text has a word with white space
+            text = line.decode("utf-8")
+            pieces.append(text.rstrip() or text)  # as BertTokenizer: no text has a word with white space
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}, line {number}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
     return _one_piece_per_id(pieces)

@@ -38,7 +38,7 @@ class Bar:
         console: Console | None = None,
     ):
         self._items, self._leave = items, leave
-        self._console = console or Console(stderr=True, width=line_width())
+        self._console = console or Console(stderr=True, width=line_width(sys.stderr))
         self._fields: dict[str, Any] = {"description": desc, "total": total, "unit": unit, "details": ""}
 
     def update(self, count: int = 1) -> None:

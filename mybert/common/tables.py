@@ -1,5 +1,6 @@
 """Tables printed at the end of a command."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def print_table(title: str, rows: Iterable[Sequence[Any]], columns: Sequence[str
         table.add_column(columns[index] if columns else "", justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(format_cell, row))
-    console = Console(width=line_width(), highlight=False, emoji=False)
+    console = Console(width=line_width(sys.stdout), highlight=False, emoji=False)
     console.print(title, style="bold", markup=False, soft_wrap=True)  # a table's own title wraps at its width
     console.print(table, markup=False)
 

@@ -1,7 +1,7 @@
 """Text on terminals: at most 100 columns, wrapped between words."""
 
 import contextlib
-import shutil
+import os
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -10,14 +10,19 @@ from typing import Any, TextIO
 _MOST = 100
 
 
-def line_width() -> int:
-    """Columns of what is printed: those of the terminal, at most 100; 100 in files and pipes."""
-    return min(shutil.get_terminal_size((_MOST, 24)).columns, _MOST)
+def line_width(stream: TextIO | None) -> int:
+    """Columns of what is printed to `stream`: those of the terminal, at most 100; 100 in files and pipes."""
+    if stream is None or not stream.isatty():
+        return _MOST
+    columns = os.environ.get("COLUMNS", "")
+    if not columns.isdecimal():
+        with contextlib.suppress(OSError):
+            columns = str(os.get_terminal_size(stream.fileno()).columns)
+    return min(int(columns or 0) or _MOST, _MOST)
 
 
-def wrapped(text: str) -> str:
+def wrapped(text: str, width: int) -> str:
     """The text with longer lines wrapped. Commands get backslashes; JSON stays as it is."""
-    width = line_width()
     return "\n".join(line if len(line) <= width else _wrap(line, width) for line in text.split("\n"))
 
 
@@ -43,7 +48,7 @@ class _Wrapping:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(text if "\x1b" in text or "\r" in text else wrapped(text))
+        self._stream.write(text if "\x1b" in text or "\r" in text else wrapped(text, line_width(self._stream)))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +21,7 @@ class LiveDisplay(TrainerCallback):
     """Shows one bar for the training and one for an evaluation (default: on standard error)."""
 
     def __init__(self, console: Console | None = None):
-        self.console = console or Console(stderr=True, width=line_width())
+        self.console = console or Console(stderr=True, width=line_width(sys.stderr))
         self._progress: Progress | None = None
         self._evaluating: Any = None
 

@@ -28,7 +28,7 @@ from mybert.settings.options import OTHER_OPTIONS, complete, options_of, options
 from mybert.settings.parse import parse_settings
 from mybert.settings.shared import SIZES
 from mybert.tasks import TASKS, task_class
-from mybert.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, ANSWER_WINDOWS, OPTIONS, TaskOptions
+from mybert.tasks.options import ANSWER_LENGTH, ANSWER_WINDOW, ANSWER_WINDOWS, TaskOptions
 
 
 def test_help_and_usage_errors_appear_without_importing_what_takes_long():
@@ -69,7 +69,7 @@ def test_names_known_without_an_import_are_those_of_the_modules_that_are_not_imp
     assert tuple(NAMED_SIZES) == SIZES
     assert (ANSWER_LENGTH, ANSWER_WINDOW, ANSWER_WINDOWS) == (MAX_ANSWER_LENGTH, MAX_LENGTH, MAX_WINDOWS)
     for name in TASKS:
-        assert task_class(name).name == name and task_class(name).Options in (TaskOptions, *OPTIONS)
+        assert task_class(name).name == name and issubclass(task_class(name).Options, TaskOptions)
 
 
 def test_a_flag_of_training_arguments_is_read_though_the_help_does_not_list_it():

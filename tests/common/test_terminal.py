@@ -35,6 +35,8 @@ def test_lines_are_wrapped_between_words_at_the_width_of_the_terminal_or_100(mon
 
 
 def test_files_and_pipes_have_100_columns(monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(terminal.sys, "__stdout__", io.StringIO())
-    assert terminal.line_width() == 100
+    monkeypatch.setenv("COLUMNS", "80")
+    assert terminal.line_width(io.StringIO()) == terminal.line_width(None) == 100
+    assert terminal.line_width(Terminal()) == 80
+    monkeypatch.setenv("COLUMNS", "")
+    assert terminal.line_width(Terminal()) == 100  # it has no size

@@ -218,6 +218,7 @@ def test_weighted_classes_all_weigh_the_same():
 def test_the_number_minus_100_counts_in_the_loss_of_a_regression(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=1, problem_type="regression")
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
+    choices |= {"per_device_train_batch_size": 32}
     trainer = RunTrainer(model=model, args=FinetuningArguments(output_dir=str(tmp_path), **choices))
     ids = torch.full((2, 4), 7)
     batches = [{"input_ids": ids, "labels": torch.tensor([number, -100.0])} for number in (-100.0, 2.0)]

@@ -95,6 +95,7 @@ def test_the_whole_embedding_is_kept(tiny_checkpoint, tmp_path, case):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint)
     table = model.base_model.embeddings.word_embeddings.requires_grad_(case != "frozen")
     choices = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True, "max_steps": 1}
+    choices |= {"per_device_train_batch_size": 32}
     choices |= {"num_train_epochs": 1, "learning_rate": 1e-3}
     choices |= {"optim": "adafactor" if "mixes" in case else "adamw_torch"}
     made = RunTrainer(

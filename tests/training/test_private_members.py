@@ -93,7 +93,11 @@ def test_get_grad_norm_finds_a_gradient_that_is_not_finite_before_it_is_applied(
 def test_get_train_sampler_and_get_eval_sampler_give_an_order_by_epoch_and_by_row(tmp_path):
     model = MyBertForSequenceClassification(tiny_config())
     arguments = FinetuningArguments(
-        output_dir=str(tmp_path), use_cpu=True, train_sampling_strategy="group_by_length", num_train_epochs=1
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        train_sampling_strategy="group_by_length",
+        num_train_epochs=1,
+        per_device_train_batch_size=32,
     )
     rows = Dataset.from_dict({"input_ids": [[5] * n for n in (9, 2, 7, 4)], "labels": [0, 1] * 2})
     trainer = RunTrainer(objective=Finetuning(), model=model, args=arguments, train_dataset=rows, eval_dataset=rows)
