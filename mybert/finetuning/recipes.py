@@ -50,8 +50,9 @@ def planned_runs(settings: FinetuneSettings, arguments: FinetuningArguments) -> 
         recipes = [Recipe(*some) for some in values]
     else:
         rate, epochs = arguments.learning_rate, arguments.num_train_epochs
-        assert rate is not None and epochs is not None  # chosen by now
-        recipes = [Recipe(rate, arguments.per_device_train_batch_size, float(epochs))]
+        batch_size = arguments.per_device_train_batch_size
+        assert rate is not None and epochs is not None and batch_size is not None  # chosen by now
+        recipes = [Recipe(rate, batch_size, float(epochs))]
     seeds = range(arguments.seed, arguments.seed + settings.seeds)
     return [Run(recipe, seed) for recipe in recipes for seed in seeds]
 
