@@ -106,6 +106,13 @@ def _no_bars(name: str) -> contextlib.AbstractContextManager[None]:
     return no_model_bars()
 
 
+def _leave_process_group() -> None:
+    """Ends the threads that connect the processes of a training: now and then they abort a process at its exit."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 def _run_command(name: str, argv: list[str]) -> None:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read at import; commands have bars of their own
     if sys.stderr is None or not sys.stderr.isatty():  # no progress bars in log files
@@ -123,6 +130,7 @@ def _run_command(name: str, argv: list[str]) -> None:
     with _no_bars(name):
         output = pkgutil.resolve_name(command.function)(*settings)
         command.add_report(settings, output)
+    _leave_process_group()
     if isinstance(output, Path) and getattr(settings[-1], "process_index", 0) == 0:
         if getattr(settings[0], "dry_run", False):
             print("dry run: nothing was written")
