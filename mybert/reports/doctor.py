@@ -1,8 +1,10 @@
 """`mybert doctor`: the findings about the output of a stage."""
 
+import sys
+
 from rich.console import Console
 
-from mybert.common.terminal import wrapped
+from mybert.common.terminal import line_width, wrapped
 from mybert.reports.finding import Finding
 from mybert.reports.findings import find, summary_line
 from mybert.reports.settings import DoctorSettings
@@ -22,13 +24,13 @@ def diagnose(settings: DoctorSettings) -> list[Finding]:
 
 
 def main(settings: DoctorSettings) -> None:
-    findings = diagnose(settings)
+    findings, width = diagnose(settings), line_width(sys.stdout)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
     for finding in findings:
-        title = wrapped(f"\n{finding.badge}: {finding.title}")
+        title = wrapped(f"\n{finding.badge}: {finding.title}", width)
         console.print(title, style=_COLOURS[finding.level], markup=False)
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
-            console.print(wrapped(f"  {text}"), markup=False)
+            console.print(wrapped(f"  {text}", width), markup=False)
     if settings.report:
         print(f"\nreport: {write_report(settings.folder)}")

@@ -296,7 +296,7 @@ def test_names_of_labels_that_look_like_ranges_are_labels(metric, labels, has_fi
 
 
 def test_a_printed_option_is_on_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "18")
+    monkeypatch.setattr("mybert.reports.doctor.line_width", lambda stream: 18)
     cli.main(["doctor", str(write_stage(tmp_path / "run", "pretrain", PLATEAU))])
     shown = capsys.readouterr().out
     assert "--learning-rate" in shown and "--initial-weights" in shown
