@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 _MOST = 100
+_LEAST = 10  # of a wrapped line beside its indent
 
 
 def line_width(stream: TextIO | None) -> int:
@@ -33,7 +34,7 @@ def _wrap(line: str, width: int) -> str:
     indent, is_command = " " * (len(line) - len(body)), body.startswith("mybert ") and ": " not in body
     lines = textwrap.wrap(
         body,
-        width - len(indent) - 2,
+        max(width - len(indent) - 2, _LEAST),
         subsequent_indent="  ",
         break_long_words=False,
         break_on_hyphens=False,

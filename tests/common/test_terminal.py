@@ -34,6 +34,10 @@ def test_lines_are_wrapped_between_words_at_the_width_of_the_terminal_or_100(mon
     assert file.getvalue() == "error " * 50 + "\n"
 
 
+def test_a_line_whose_indent_is_as_wide_as_the_terminal_is_wrapped():
+    assert terminal.wrapped(f"{' ' * 20}some words here", 18).split() == ["some", "words", "here"]
+
+
 def test_files_and_pipes_have_100_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert terminal.line_width(io.StringIO()) == terminal.line_width(None) == 100
