@@ -131,13 +131,14 @@ def _run_command(name: str, argv: list[str]) -> None:
         output = pkgutil.resolve_name(command.function)(*settings)
         command.add_report(settings, output)
     _leave_process_group()
-    if isinstance(output, Path) and getattr(settings[-1], "process_index", 0) == 0:
-        if getattr(settings[0], "dry_run", False):
-            print("dry run: nothing was written")
-        else:
-            from mybert.reports.findings import closing_lines
+    if getattr(settings[-1], "process_index", 0) != 0:
+        return
+    if getattr(settings[0], "dry_run", False):
+        print("dry run: nothing was written")
+    elif isinstance(output, Path):
+        from mybert.reports.findings import closing_lines
 
-            print(closing_lines(output))
+        print(closing_lines(output))
 
 
 def completion(shell: str) -> str:

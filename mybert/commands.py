@@ -12,7 +12,8 @@ class Command:
     """A command of `mybert`.
 
     Attributes:
-        function: takes one instance of each of `settings`, as module:function. A path that it returns is printed.
+        function: takes one instance of each of `settings`, as module:function. A path that it returns is named
+            by the closing lines.
         settings: dataclasses of the options, as module:class.
         summary: one line of help.
         examples: command lines shown at the end of the help.
@@ -228,7 +229,7 @@ COMMANDS = {
         ),
     ),
     "search": Command(
-        "mybert.workflows.search:search",
+        "mybert.workflows.search:main",
         ("mybert.embedding.settings:SearchSettings",),
         "Find passages in an index, or the texts nearest to a query in the vectors of `mybert embed`.",
         (

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 from mybert.artifacts.manifest import identity, json_line, write_manifest
@@ -16,13 +17,14 @@ from mybert.inference.predict import checked_parts
 from mybert.io.files import STDIN
 
 
-def main(settings: ExplainSettings) -> None:
+def main(settings: ExplainSettings) -> Path | None:
     began = time.monotonic()
     summary = explain(settings)
     table = [*summary.items(), ("seconds", time.monotonic() - began)]
-    if settings.output != STDIN:
-        print_table("Explanations", table)
-        print(f"the output is in {settings.output}")
+    if settings.output == STDIN:
+        return None
+    print_table("Explanations", table)
+    return Path(settings.output)
 
 
 def explain(settings: ExplainSettings) -> dict[str, Any]:

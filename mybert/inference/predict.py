@@ -86,12 +86,12 @@ def _write_table(records: Path, path: Path, settings: PredictSettings) -> None:
         )
 
 
-def main(settings: PredictSettings) -> None:
+def main(settings: PredictSettings) -> Path | None:
     counts = predict(settings)
-    place = "" if settings.output == "-" else f" in {settings.output}"
     more = f", errors: {counts.errors:,}" if counts.errors else ""
     more += f", rows truncated to --max-length: {counts.cut:,}" if counts.cut else ""
-    print(f"predictions{place}: {counts.predictions:,}{more}", file=sys.stderr)
+    print(f"predictions: {counts.predictions:,}{more}", file=sys.stderr)
+    return None if settings.output == STDIN else Path(settings.output)
 
 
 def write_predictions(inputs: Sequence[str], errors: str, predictor: Predictor, file: TextIO) -> Counts:

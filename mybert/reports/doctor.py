@@ -6,7 +6,7 @@ from rich.console import Console
 
 from mybert.common.terminal import line_width, wrapped
 from mybert.reports.finding import Finding
-from mybert.reports.findings import find, summary_line
+from mybert.reports.findings import find, how_to_open, summary_line
 from mybert.reports.settings import DoctorSettings
 from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report
@@ -33,4 +33,4 @@ def main(settings: DoctorSettings) -> None:
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
             console.print(wrapped(f"  {text}", width), markup=False)
     if settings.report:
-        print(f"\nreport: {write_report(settings.folder)}")
+        print(f"\n{how_to_open(write_report(settings.folder))}")

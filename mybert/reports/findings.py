@@ -42,10 +42,16 @@ def summary_line(findings: list[Finding]) -> str:
 def closing_lines(output: Path) -> str:
     """Where the output and its report are, and the titles of the problems and warnings in the report."""
     lines = [f"the output is in {output}"]
+    if output.suffix == ".html":
+        lines.append(how_to_open(output))
     for report in (path for name in (REPORT, *REPORTS.values()) if (path := output / name).is_file()):
-        lines.append(f"open {report} in a browser to see the results")
-        lines += warning_lines(output)
+        lines += [how_to_open(report), *warning_lines(output)]
     return "\n".join(lines)
+
+
+def how_to_open(page: Path) -> str:
+    """The line of a command that has written a page."""
+    return f"open {page} in a browser to see the results"
 
 
 def warning_lines(folder: Path) -> list[str]:

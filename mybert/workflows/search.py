@@ -1,9 +1,15 @@
 """`mybert search`: in an index of `mybert.retrieval`, or a file of vectors of `mybert.embedding`."""
 
+from pathlib import Path
 from typing import Any
 
 from mybert.embedding.search import search as search_queries
 from mybert.embedding.settings import SearchSettings
+
+
+def main(settings: SearchSettings) -> Path | None:
+    search(settings)
+    return Path(settings.output) if settings.output else None
 
 
 def search(settings: SearchSettings) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import io
 import os
+import pkgutil
 import re
 import select
 import shlex
@@ -184,6 +185,13 @@ def test_every_option_belongs_to_a_named_group_of_the_help():
     for name, command in COMMANDS.items():
         for option in options_of(command.settings_types()).values():
             assert option.group != OTHER_OPTIONS, f"{name}: declare a group of {option.field.name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_writes_a_file_or_folder_returns_its_path_for_the_closing_lines(name):
+    writes = any(option.field.name == "output" for option in options_of(COMMANDS[name].settings_types()).values())
+    returned = pkgutil.resolve_name(COMMANDS[name].function).__annotations__["return"]
+    assert (returned in (Path, Path | None, "Path")) == writes  # a module may postpone annotations
 
 
 ASK = {  # what a shell offers for an option, after its completion script

@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 from glob import glob
-from io import BytesIO, TextIOWrapper
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,24 @@ def run_command(words: list[str], text: str | None = None) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if text is not None:
             patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode()), encoding="utf-8"))
-        assert cli.main([*expanded, *SMALLER.get(words[1], ())]) == 0, words
+        with contextlib.redirect_stdout(StringIO()) as printed:
+            assert cli.main([*expanded, *SMALLER.get(words[1], ())]) == 0, words
+    print(printed.getvalue(), end="")
+    check_closing_lines(words, printed.getvalue())
+
+
+def check_closing_lines(words: list[str], printed: str) -> None:
+    """The last lines of each command say where the output is, how to open its report, and what to look at in it."""
+    if "--dry-run" in words:
+        assert printed.endswith("\ndry run: nothing was written\n"), words
+    elif "--output" in words:
+        output = words[words.index("--output") + 1]
+        _, place, last = printed.rpartition(f"the output is in {output}\n")
+        assert place, (words, printed)
+        opens, *warnings = last.splitlines() or [""]
+        page = Path(output) if output.endswith(".html") else next(Path(output).glob("*.html"), None)
+        assert opens == ("" if page is None else f"open {page} in a browser to see the results"), words
+        assert all(line.startswith("  ") or f"`mybert doctor {output}`" in line for line in warnings), words
 
 
 @pytest.fixture

@@ -60,9 +60,10 @@ def push(settings: PushSettings) -> Published | None:
             verify_upload(bundle, settings, published, reference, Path(scratch) / "home")
         if pin != settings.revision:
             set_tags(bundle, settings, published)
-        if space is not None:
-            print(f"the demo is at {publish_space(space, settings)}")
+        demo = publish_space(space, settings) if space is not None else None
         _print_result(bundle, settings, published, pin)
+        if demo:
+            print(f"the demo is at {demo}")
         return published
 
 
