@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +76,27 @@ def test_every_command_has_a_page_in_the_reference(tmp_path, monkeypatch):
     write_pages(tmp_path / "commands")
     assert {page.stem for page in (tmp_path / "commands").iterdir()} == set(cli.COMMANDS)
     assert "```{command} tokenizer\n```" in (tmp_path / "commands" / "tokenizer.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The documentation as `make docs` builds it."""
+    pytest.importorskip("sphinx")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--fresh-env", "--fail-on-warning", "-q", ROOT / "docs", folder]
+    subprocess.run(command, check=True)
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("page", ["index", "guides/finetune", "reference/commands/finetune", "benchmarks", "search"])
+def test_axe_finds_no_violation(page, dark, site, browser, axe):
+    browser.use_theme("dark" if dark else "light")
+    browser.resize(390)
+    browser.open((site / f"{page}.html").as_uri())
+    assert browser.violations(axe) == []
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize(
