@@ -26,6 +26,7 @@ from mybert.release.hub.bundle import make_bundle
 from mybert.release.hub.bundle_checks import content_problems, file_problems, loading_problems
 from mybert.release.hub.secret_scan import find_paths, find_secrets, without_folders
 from mybert.release.settings import PushSettings
+from mybert.tasks.settings import LABELLING_FORMS
 from tokenization import MyBertTokenizer
 
 
@@ -174,6 +175,7 @@ def test_training_state_other_runs_and_rows_of_the_data_are_left_out(bundle, che
         *("test/predictions.jsonl", "test/errors.txt", "runs/1/results.json", ".git/config", "__pycache__/a.pyc"),
         *("checkpoint-500/optimizer.pt", "checkpoint-500/model.safetensors", "old/checkpoint-7/optimizer.pt"),
         *("damaged-checkpoint-4/model.safetensors", "predictions.jsonl", "errors.txt"),
+        *(f"validation/suspects{suffix}" for suffix in LABELLING_FORMS.values()),
         *("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"),
         *("scores/report.html", "scores/samples.jsonl"),
     ]

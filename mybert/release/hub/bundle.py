@@ -37,7 +37,8 @@ _ENCODER = (*_ENDPOINT, "sentence-transformers")  # with modules.json
 # data. Logs of trackers and of jobs name the user, the computer and folders.
 _LEFT_OUT = (
     *(".*", "__pycache__", "runs", "wandb", "mlruns", "checkpoint-[0-9]*", "damaged-checkpoint-*"),
-    *("predictions.*", "errors.*", "analysis.json", "report.html", "samples.jsonl", "settings.*", "*.log", "*.out"),
+    *("predictions.*", "errors.*", "suspects.*", "analysis.json", "report.html", "samples.jsonl"),
+    *("settings.*", "*.log", "*.out"),
     *("optimizer*", "scheduler*", "scaler*", "rng_state*", "trainer_state.json", "training_args.bin"),
     *("pytorch_model_fsdp*", "global_step*", "events.out.tfevents*"),
 )
