@@ -62,8 +62,9 @@ def options_by_rule(
     lengths = [f"{length}:{end}" for length, end in rules["lengths"]["values"] if length < longest]
     if lengths:
         options["length_schedule"] = ([*lengths, str(longest)], rules["lengths"]["why"])
-    many = passes > rules["dropout"]["passes"]
-    why = f"{passes:.1f} passes over the text, {'enough' if many else 'too few'} to overfit"
+    limit = rules["dropout"]["passes"]
+    many = passes > limit
+    why = f"more than {limit} passes over the text overfit" if many else f"{limit} passes over the text or fewer"
     return options | {"dropout": (rules["dropout"]["many" if many else "few"], why)}
 
 
