@@ -57,7 +57,8 @@ def search(settings: SearchSettings, answers: Answers | None = None) -> list[dic
             shown = [
                 {"query_number": count, "query": query, "rank": rank, **record} for rank, record in enumerate(found, 1)
             ]
-            print_table(query, (_shown(one, settings.is_index) for one in shown), ["score", "row", "text"])
+            columns = ["score", "passage" if settings.is_index else "row", "text"]
+            print_table(query, (_shown(one, settings.is_index) for one in shown), columns)
             sys.stdout.flush()  # a program that waits for the answer writes the next query after it
             results += shown
             count += 1
@@ -191,7 +192,7 @@ def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[f
 
 def _shown(result: dict, is_passage: bool) -> tuple[float, str, str]:
     text, marks = str(result.get("text", "-")), result["highlights"] if is_passage else []
-    begin = max(0, marks[0][0] - _SHOWN_CHARACTERS // 2) if marks else 0  # with the first word of the query
+    begin = marks[0][0] - _SHOWN_CHARACTERS // 2 if marks else 0  # with the first word of the query
     for start, end in reversed(marks):
         text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
     place = result.get("text_number", "-")
@@ -199,11 +200,20 @@ def _shown(result: dict, is_passage: bool) -> tuple[float, str, str]:
         place = f"{result['id']}:{result['start']}-{result['end']}" if is_passage else result["id"]
     elif "line" in result:
         place = f"{result.get('source')}:{result['line']}"
-    return (
-        result["score"],
-        str(place),
-        " ".join(text[begin : begin + 2 * _SHOWN_CHARACTERS].split())[:_SHOWN_CHARACTERS],
-    )
+    return result["score"], str(place), _excerpt(text, begin)
+
+
+def _excerpt(text: str, begin: int) -> str:
+    """About `_SHOWN_CHARACTERS` characters from `begin` on, in one line; words stay whole where there are spaces."""
+    words = text[max(begin, 0) :].split()
+    if begin > 0:
+        is_part = not text[begin - 1].isspace() and len(words) > 1 and len(words[0]) < _SHOWN_CHARACTERS // 4
+        words[: int(is_part)] = ["…"]
+    line = " ".join(words)
+    if len(line) <= _SHOWN_CHARACTERS:
+        return line
+    space = line.rfind(" ", _SHOWN_CHARACTERS // 2, _SHOWN_CHARACTERS + 1)
+    return f"{line[: space if space > 0 else _SHOWN_CHARACTERS]} …"
 
 
 def _write(settings: SearchSettings, results: list[dict]) -> None:

@@ -191,3 +191,17 @@ def test_vectors_of_words_and_damaged_files_are_refused(tiny_bert, vectors, tmp_
     assert "missing.npy: no such file" in capsys.readouterr().err
     assert run(tmp_path / "a.txt", "cat") == 2
     assert ".npy or .parquet or .jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "begin", "shown"),
+    [
+        ("a short\ntext", -90, "a short text"),
+        ("word " * 60, 0, "word " * 40 + "…"),
+        ("beginning middle end", 4, "… middle end"),
+        ("beginning middle end", 10, "… middle end"),
+        ("日本" * 150, 100, "… " + "日本" * 99 + " …"),
+    ],
+)
+def test_a_long_text_is_shown_in_whole_words(text, begin, shown):
+    assert search_module._excerpt(text, begin) == shown
