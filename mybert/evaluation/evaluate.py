@@ -74,7 +74,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
         trained = find_training_rows(split.rows, task, settings.model, data)
         of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
         facts = {"task": task.name, "metric": task.main_metric, "training_rows": trained, **of_run}
-        write_evaluation(folder, found, split, facts, task, settings, Path(settings.model).name)
+        suspects = write_evaluation(folder, found, split, facts, task, settings, Path(settings.model).name)
         write_manifest(
             folder,
             "evaluate",
@@ -83,7 +83,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
             counts={"rows": len(split.rows)},
             metrics=found.metrics,
         )
-    print_evaluation(settings.data, found, task)
+    print_evaluation(settings.data, found, task, suspects, settings.output)
     if warning := describe_training_rows(trained, settings.data, settings.model):
         print(warning)
     return Path(settings.output)
@@ -155,7 +155,7 @@ def write_evaluation(
     settings: EvaluationOptions,
     model: str,
     runs: Sequence[Sequence[float]] = (),
-) -> None:
+) -> dict[str, int]:
     """Writes results.json, analysis.json, predictions.jsonl, suspects.*, errors.txt and errors.png.
 
     Each prediction has the `reference`, the `error`, its `row` or `line` in the file, and the row as `input`.
@@ -163,6 +163,9 @@ def write_evaluation(
     Args:
         model: name of the model.
         runs: the errors of the rows in several runs of a fine-tuning.
+
+    Returns:
+        The name of the file of labels that look incorrect, and their number; empty if there are none.
     """
     given, slices = list(split.given()), settings.slices
     suspects = find_suspects(found.predictions, found.references, runs)
@@ -177,10 +180,11 @@ def write_evaluation(
         for row, prediction, reference, error, number in zip(*columns, strict=True):
             about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
             file.write(json_line({**prediction, **about}))
-    if suspects:
-        _write_suspects(folder, suspects, found, split, given, task, settings.suspects, model)
     write_errors(folder / "errors.txt", split, found)
     draw_errors(folder / "errors.png", found)
+    if not suspects:
+        return {}
+    return {_write_suspects(folder, suspects, found, split, given, task, settings.suspects, model): len(suspects)}
 
 
 def _write_suspects(
@@ -192,8 +196,8 @@ def _write_suspects(
     task: Task,
     form: str,
     model: str,
-) -> None:
-    """Writes the rows whose label looks incorrect, with their columns, and prints their number."""
+) -> str:
+    """Writes the rows whose label looks incorrect, with their columns; returns the name of the file."""
     rows = [
         RowToLabel(
             given[row],
@@ -207,11 +211,11 @@ def _write_suspects(
     ]
     path = folder / f"suspects{LABELLING_FORMS[form]}"
     write_rows_to_label(path, rows, form, model, task)
-    print(f"{split.source}: {len(rows):,} of {counted(len(given), 'label')} look incorrect, in {path.name}")
+    return path.name
 
 
-def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
-    """Prints the scores beside their intervals and baselines, then the scores of each label."""
+def print_evaluation(source: str, found: Evaluation, task: Task, suspects: dict[str, int], folder: Path | str) -> None:
+    """Prints the scores beside their intervals and baselines, the scores of each label, and the file of `suspects`."""
     rows = []
     for name, value in found.metrics.items():
         low, high = found.intervals.get(name, (None, None))
@@ -227,6 +231,8 @@ def print_evaluation(source: str, found: Evaluation, task: Task) -> None:
         more = len(found.labels) - len(rows)
         title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
         print_table(title, rows, ("label", *LABEL_COLUMNS))
+    for name, number in suspects.items():
+        print(f"{number:,} of {counted(len(found.references), 'label')} look incorrect: {Path(folder) / name}")
 
 
 def print_if_nothing_learned(metric: str, found: Evaluation) -> None:

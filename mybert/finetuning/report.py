@@ -193,8 +193,8 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
             runs = _errors_of_runs(folder.path) if name == "validation" else ()
-            write_evaluation(place, found, split, facts, task, settings, folder.path.name, runs)
-            print_evaluation(f"{name}, {split.source}", found, task)
+            suspects = write_evaluation(place, found, split, facts, task, settings, folder.path.name, runs)
+            print_evaluation(f"{name}, {split.source}", found, task, suspects, place)
             if name == "validation":
                 print_if_nothing_learned(job.metric, found)
             evaluations[name] = found

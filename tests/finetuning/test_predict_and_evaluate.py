@@ -362,7 +362,7 @@ def test_truncated_texts_are_counted(classifier, write_rows, tmp_path, capsys):
     words = {"fits": length - 2, "cut": length - 1}
     rows = write_rows("rows.jsonl", [{"text": "film " * count, "label": "good"} for count in words.values()])
     assert predict(classifier, rows, "--output", tmp_path / "predictions.jsonl") == 0
-    assert "predictions.jsonl: 2, rows truncated to --max-length: 1" in capsys.readouterr().err
+    assert "predictions: 2, rows truncated to --max-length: 1" in capsys.readouterr().err
     assert json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())["counts"]["cut"] == 1
     assert predict(classifier, rows, "--long-texts", "window") == 0
     assert "cut" not in capsys.readouterr().err

@@ -89,12 +89,15 @@ def corrected(path, form: str) -> list[dict]:
 
 @pytest.mark.parametrize("form", SUFFIXES)
 @pytest.mark.parametrize("model", ["classifier", "multi", "tagger"])
-def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, model, form):
+def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, model, form, capsys):
     given = rows_of(model)
     data, output = write_rows("rows.jsonl", given), tmp_path / "scores"
     mybert.evaluate(model=models(model), data=data, output=output, suspects=form, bootstrap=0)
     analysis = json.loads((output / "analysis.json").read_text(encoding="utf-8"))
-    rows = corrected(output / f"suspects.{SUFFIXES[form]}", form)
+    file = output / f"suspects.{SUFFIXES[form]}"
+    assert f"{analysis['suspect_rows']} of {len(given)} labels look incorrect: {file}\n" in capsys.readouterr().out
+    assert f"The file {file.name} has all of them" in (output / "report.html").read_text(encoding="utf-8")
+    rows = corrected(file, form)
     assert len(rows) == analysis["suspect_rows"] > 5
     shown = {"label-studio": lambda row: row["data"], "argilla": lambda row: row["metadata"]}.get(
         form, lambda row: row

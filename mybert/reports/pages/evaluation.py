@@ -129,7 +129,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
         ),
         Section(f"Probabilities{named}", curves, "How far the probabilities of the model can be trusted."),
         Section(f"Thresholds{named}", _thresholds(analysis, found), _THRESHOLDS),
-        Section(f"Where it fails{named}", [*slices, _suspects(analysis)], f"{_GROUPS} {numbering}"),
+        Section(f"Where it fails{named}", [*slices, _suspects(files, part)], f"{_GROUPS} {numbering}"),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {_error_note(files)}"),
     ]
 
@@ -303,7 +303,8 @@ def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | N
     return Table(f"By {_SLICES.get(title, title)}", columns, cells)
 
 
-def _suspects(analysis: Mapping[str, Any]) -> Table | None:
+def _suspects(files: StageFiles, part: str) -> Table | None:
+    analysis = files.analysis(part)
     rows = analysis.get("suspects")
     if not rows:
         return None
@@ -320,8 +321,7 @@ def _suspects(analysis: Mapping[str, Any]) -> Table | None:
     columns = ["row", "input", "reference", "prediction", *shares, *(["incorrect in"] * has_seeds)]
     count = analysis.get("suspect_rows", len(rows))
     listed = "" if count == len(rows) else f" These are the first {len(rows)}."
-    note = (
-        f"The model contradicts the labels of {counted(count, 'row')}. Look at them: the label may be "
-        f"incorrect. The file suspects.* has all rows, ready to be corrected.{listed}"
-    )
+    written = [path.relative_to(files.folder).as_posix() for path in (files.folder / part).glob("suspects.*")]
+    note = f"The model contradicts the labels of {counted(count, 'row')}. Look at them: the label may be incorrect."
+    note += "".join(f" The file {name} has all of them, ready to be corrected." for name in written) + listed
     return Table("Labels that look incorrect", columns, cells, note)
