@@ -24,7 +24,7 @@ from mybert.inference.checkpoint import (
 )
 from mybert.inference.onnx_model import OnnxModel, onnx_file
 from mybert.inference.sentence_modules import SENTENCE_SETTINGS, modules_folder, torch_activation
-from mybert.rows.labels import REGRESSION
+from mybert.rows.labels import MULTI, REGRESSION
 from mybert.tasks import ALIASES, TASKS, task_class, task_of_architecture
 from mybert.tasks.base import Task
 from mybert.tasks.settings import EvaluateSettings, PredictorSettings, TaskSettings
@@ -79,15 +79,15 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
 
 
 def _with_activation(task: Task, problem: str | None, name: str) -> Task:
-    """A task with one number that is computed as by sentence-transformers' `CrossEncoder`.
+    """A task with one label or one number, whose scores are those of sentence-transformers' `CrossEncoder`.
 
-    Its folder names the activation of the logit. Without a name it is a sigmoid, as in transformers' pipeline, except
-    for a regression.
+    Its folder names the activation of the logits. Without a name, or with one that changes nothing, the scores are
+    those of transformers' pipeline: a softmax for labels, nothing for a regression, else a sigmoid for one number.
 
     Args:
         problem: `problem_type` in the configuration of checkpoint `name`.
     """
-    if not isinstance(task, TextClassification) or task.config.problem_type != REGRESSION:
+    if not isinstance(task, TextClassification) or task.config.problem_type == MULTI:
         return task
     file, found = (modules_folder(name) or Path(name)) / SENTENCE_SETTINGS, {}
     if file.is_file():
@@ -95,10 +95,15 @@ def _with_activation(task: Task, problem: str | None, name: str) -> Task:
     inner = getattr(task.config, "sentence_transformers", None)  # of versions 4 and 5
     found = found.get("activation_fn") or (inner.get("activation_fn") if isinstance(inner, dict) else None)
     found = found or getattr(task.config, "sbert_ce_default_activation_function", None)  # of version 3
+    remedy, is_number = "score with sentence-transformers", task.config.problem_type == REGRESSION
     if found is None:
-        return task if problem else dataclasses.replace(task, activation=nn.Sigmoid())
-    remedy = "score with sentence-transformers"
-    return dataclasses.replace(task, activation=torch_activation(found, f"checkpoint {name}", remedy))
+        return dataclasses.replace(task, activation=nn.Sigmoid()) if is_number and not problem else task
+    activation = torch_activation(found, f"checkpoint {name}", remedy)
+    if is_number or isinstance(activation, nn.Sigmoid):
+        return dataclasses.replace(task, activation=activation)
+    if isinstance(activation, nn.Identity | nn.Softmax):
+        return task
+    raise UserError(f"checkpoint {name}: the activation {found} of its labels gives no probabilities; {remedy}")
 
 
 def load_config(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:

@@ -3,7 +3,7 @@
 import statistics
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class LabelKind(ABC):
     Args:
         config: of a model with its labels.
         thresholds: probability above which each label is predicted; "" names all labels.
+        activation: computes the values from logits (rows, num_labels); None: softmax, sigmoid or nothing, by kind.
 
     Class attributes:
         name: of the kind, in the summary of the data.
@@ -39,8 +40,13 @@ class LabelKind(ABC):
     main_metric: str
     selection_metric: str
 
-    def __init__(self, config: MyBertConfig, thresholds: Mapping[str, float] | None = None):
-        self.config, self.thresholds = config, dict(thresholds or {})
+    def __init__(
+        self,
+        config: MyBertConfig,
+        thresholds: Mapping[str, float] | None = None,
+        activation: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ):
+        self.config, self.thresholds, self.activation = config, dict(thresholds or {}), activation
         labels: Any = config.id2label or {}  # config.json sorts `label2id`
         self.ids: dict[str, int] = {name: number for number, name in sorted(labels.items())}
 
@@ -111,8 +117,8 @@ class SingleLabel(LabelKind):
         return np.eye(len(self.ids))[[self.model_label(label) for label in labels]]
 
     def predictions(self, logits: np.ndarray) -> list[Prediction]:
-        found = []
-        for row in torch.from_numpy(logits).softmax(1).tolist():  # scipy's takes ten times as long for one row
+        found, activation = [], self.activation or torch.nn.Softmax(1)  # scipy's takes ten times as long for one row
+        for row in activation(torch.from_numpy(logits)).tolist():
             scores = dict(zip(self.ids, row, strict=True))
             best = max(self._possible(scores), key=scores.__getitem__)
             found.append({"label": best, "score": scores[best], "scores": scores})
@@ -214,7 +220,8 @@ class Regression(LabelKind):
     model_label = reference
 
     def predictions(self, logits: np.ndarray) -> list[Prediction]:
-        return [{"score": score} for score in logits[:, 0].tolist()]
+        values = torch.from_numpy(logits)
+        return [{"score": score} for score in (self.activation or torch.nn.Identity())(values)[:, 0].tolist()]
 
     def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         mean = np.clip(np.mean(references), min(references), max(references))  # exact if all are equal

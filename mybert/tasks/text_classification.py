@@ -63,7 +63,7 @@ class TextClassification(Task):
 
     Attributes:
         edges: of regression, bounds of five equal parts of the range of the training labels.
-        activation: of regression, applied to the logit; None: nothing is.
+        activation: of one label or a number, applied to the logits; None: that of the kind.
     """
 
     edges: tuple[float, ...] = ()
@@ -147,7 +147,7 @@ class TextClassification(Task):
     @property
     def kind(self) -> LabelKind:
         """The kind of targets of the model."""
-        return KINDS[str(self.config.problem_type)](self.config, self.options.given_thresholds())
+        return KINDS[str(self.config.problem_type)](self.config, self.options.given_thresholds(), self.activation)
 
     def summary(self, rows: Dataset) -> str:
         return f"{self.name}, {self.kind.summary(self.references(rows))}, {self._problem(rows).reason}"
@@ -253,8 +253,6 @@ class TextClassification(Task):
         summed = np.zeros((len(rows), len(self.id2label)))
         np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
         means = summed / np.bincount(indices, minlength=len(rows))[:, None]
-        if self.activation is not None:
-            means = self.activation(torch.from_numpy(means)).numpy()
         return self.kind.predictions(means)
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:

@@ -694,6 +694,31 @@ def test_the_score_of_a_cross_encoder_is_that_of_sentence_transformers(models, t
             Predictor(str(folder), device="cpu")
 
 
+@pytest.mark.parametrize("activation", ["activation.Sigmoid", "linear.Identity", "activation.Softmax", None])
+def test_scores_of_a_cross_encoder_with_labels_are_a_sigmoid_if_it_names_one_else_a_softmax(
+    models, tmp_path, activation
+):
+    folder = tmp_path / "cross_encoder"
+    shutil.copytree(models("classifier"), folder)
+    named = {"sentence_transformers": {"activation_fn": f"torch.nn.modules.{activation}"}} if activation else {}
+    change_json(folder / "config.json", problem_type=None, finetuned={"inputs": ["text", "text_pair"]}, **named)
+    pairs = [("who is bert", "bert sings in rome"), ("the sea", "a very dull film")]
+    found = Predictor(str(folder), device="cpu")(pairs)
+    if activation == "activation.Sigmoid":
+        expected = CrossEncoder(str(folder), device="cpu").predict(pairs)
+    else:
+        expected = CrossEncoder(str(folder), device="cpu").predict(
+            pairs, apply_softmax=True, activation_fn=torch.nn.Identity()
+        )
+    assert expected.shape[1] > 2
+    assert np.allclose([list(one["scores"].values()) for one in found], expected, atol=1e-6)
+    assert [one["score"] for one in found] == [max(one["scores"].values()) for one in found]
+    assert [list(one["scores"]).index(one["label"]) for one in found] == expected.argmax(1).tolist()
+    change_json(folder / "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.activation.Tanh"})
+    with pytest.raises(UserError, match="gives no probabilities"):
+        Predictor(str(folder), device="cpu")
+
+
 def test_pairs_of_a_model_with_one_segment_type_are_of_that_type(models, tmp_path):
     shutil.copytree(models("pairs"), tmp_path / "one")
     state = load_file(tmp_path / "one/model.safetensors")
