@@ -8,7 +8,9 @@ import logging
 import os
 import pkgutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from mybert import __version__
 from mybert.artifacts.places import check_places, places
@@ -22,8 +24,8 @@ from mybert.settings.parse import build_parser, parse_settings
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
 _WITHOUT_MODELS = ("tokenizer", "corpus", "plan", "doctor")
-_VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base")
-"""Loggers that warn about checkpoints and long texts which MyBERT handles."""
+_VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base", "matplotlib")
+"""Loggers that warn about checkpoints and long texts which MyBERT handles, or about a home that cannot be written."""
 
 
 def usage() -> str:
@@ -45,28 +47,60 @@ def main(argv: list[str] | None = None) -> int:
         The exit status: 0 for success, 2 for a user's mistake, 130 after Ctrl-C, 141 if the reader of the output has
         closed it, 143 if SIGTERM or Ctrl-C ended a training whose checkpoint is saved.
     """
-    for stream in (sys.stdout, sys.stderr):  # None after `>&-`
+    has_output = _open_closed_streams()
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":  # pipes on Windows
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
     try:
         try:
             with whole_words():
-                return _run(sys.argv[1:] if argv is None else argv)
+                return _run(sys.argv[1:] if argv is None else argv, has_output)
         finally:
-            if sys.stdout is not None:  # None after `>&-`
-                sys.stdout.flush()
+            sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno not in FULL_DISK:
             raise
-        if sys.stdout is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
-        if isinstance(error, BrokenPipeError):  # for example `| head`
-            return 141
-        print(f"mybert: error: {error.strerror}; free some disk space for the output", file=sys.stderr)
-        return 2
+        if not isinstance(error, BrokenPipeError):  # for example `| head`
+            _print_somewhere(f"mybert: error: {error.strerror}; free some disk space for the output")
+        for stream in (sys.stdout, sys.stderr):
+            with _without_complaint(stream):
+                stream.flush()
+        return 141 if isinstance(error, BrokenPipeError) else 2
 
 
-def _run(argv: list[str]) -> int:
+def _open_closed_streams() -> bool:
+    """Opens the null device in place of closed standard streams, whose numbers other files would get.
+
+    Returns:
+        Whether standard output was open.
+    """
+    has_output = sys.stdout is not None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # in the order of their numbers
+        if getattr(sys, name) is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8")
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+    return has_output
+
+
+@contextlib.contextmanager
+def _without_complaint(stream: TextIO) -> Iterator[None]:
+    """Drops what a stream that cannot be written still holds, or Python complains at exit."""
+    try:
+        yield
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _print_somewhere(line: str) -> None:
+    """Prints to standard error, or to standard output if that cannot be written."""
+    for stream in (sys.stderr, sys.stdout):
+        with _without_complaint(stream):
+            print(line, file=stream, flush=True)
+            return
+
+
+def _run(argv: list[str], has_output: bool) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2
@@ -78,7 +112,7 @@ def _run(argv: list[str]) -> int:
         if name.startswith("--completion"):
             print(completion("".join(rest) or name.partition("=")[2]))
         elif name in COMMANDS:
-            _run_command(name, rest)
+            _run_command(name, rest, has_output)
         else:
             raise UserError(f"{unknown_name('command', name, COMMANDS)} (see `mybert --help`)")
     except UserError as error:
@@ -113,9 +147,9 @@ def _leave_process_group() -> None:
         distributed.destroy_process_group()
 
 
-def _run_command(name: str, argv: list[str]) -> None:
+def _run_command(name: str, argv: list[str], has_output: bool) -> None:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read at import; commands have bars of their own
-    if sys.stderr is None or not sys.stderr.isatty():  # no progress bars in log files
+    if not sys.stderr.isatty():  # no progress bars in log files
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for logger in _VERBOSE:
         logging.getLogger(logger).setLevel(logging.ERROR)
@@ -123,7 +157,9 @@ def _run_command(name: str, argv: list[str]) -> None:
     settings = parse_settings(
         command.settings_types(), argv, f"mybert {name}", command.summary, command.examples, check_places
     )
-    if "torch" not in sys.modules and sys.stderr is not None:  # its import takes seconds
+    if not has_output and getattr(settings[0], "output", "") in ("-", None):
+        raise UserError("standard output is closed; name a file or folder by --output")
+    if "torch" not in sys.modules:  # its import takes seconds
         print(f"mybert {name}: {places(settings) or command.summary}", file=sys.stderr, flush=True)
     if name not in ("tokenizer", "corpus"):  # whose memory grows with the text
         keep_freed_memory()
