@@ -61,9 +61,9 @@ def with_max_length(task: Task, lengths: np.ndarray, limit: int, name: str) -> t
             f"{(lengths > length).mean():.1%} of the training rows are longer and are truncated"
         )
     if length > default:
-        cost = np.minimum(lengths, length).sum() / np.minimum(lengths, default).sum()
+        saved = 1 - np.minimum(lengths, default).sum() / np.minimum(lengths, length).sum()
         cut = f"{(lengths > default).mean():.1%}"
-        line += f"; --max-length {default} truncates {cut} of them and reads {cost:.1f} times fewer tokens"
+        line += f"; --max-length {default} truncates {cut} of them and reads {saved:.1%} fewer tokens"
     return replace(task, options=replace(task.options, max_length=length)), [line]
 
 

@@ -231,7 +231,7 @@ def test_a_stored_stride_without_effect_is_not_refused(classifier, tmp_path):
     ],
 )
 def test_the_default_length_truncates_at_most_one_row_in_a_hundred(
-    tiny_checkpoint, write_rows, tmp_path, lengths, limit, expected
+    tiny_checkpoint, write_rows, tmp_path, lengths, limit, expected, capsys
 ):
     model = tmp_path / "model"
     config = MyBertConfig.from_pretrained(tiny_checkpoint, max_position_embeddings=512)
@@ -246,7 +246,9 @@ def test_the_default_length_truncates_at_most_one_row_in_a_hundred(
         validation_share=0,
     )
     task, tokenizer = new_task(settings)
-    task, data = load_data(settings, task, tokenizer, verbose=False)
+    task, data = load_data(settings, task, tokenizer)
+    read = [sum(min(length, most) for length in lengths) for most in (128, expected)]
+    assert (f"reads {1 - read[0] / read[1]:.1%} fewer tokens" in capsys.readouterr().out) == (expected > 128)
     found = sum(len(ids) > expected for ids in task.token_ids(data.splits["train"].rows, tokenizer))
     assert task.options.max_length == task.config.finetuned["max_length"] == tokenizer.model_max_length == expected
     assert expected == limit or found <= 0.01 * len(rows)
