@@ -15,6 +15,7 @@ from mybert.reports.components import Predictions, printable
 from mybert.reports.stage_files import is_number
 
 _CELL = 300  # characters of a text
+_AROUND = 15  # words before and after an answer
 _FIRST = 25  # rows without JavaScript
 _COLOURS = 5  # of labels of entities
 _CHOICES = 60  # different values up to which a column can be chosen from a list
@@ -129,17 +130,31 @@ def _row(number: int, line: Mapping[str, Any], id_column: str) -> list:
         given = dict(given)
         place = given.pop(id_column)
         place = place if is_number(place) else short_cell(str(place))
-    text = input_text(given, reference)
+    text = input_text(around_answer(given, line), reference)
     error = line["error"] if is_number(line.get("error")) else 0
     confidence = round(confidence, 4) if is_number(confidence) else None
     return [place, round(error, 4), short_cell(reference), short_cell(prediction), confidence, short_cell(text)]
 
 
+def around_answer(given: Any, line: Mapping[str, Any]) -> Any:
+    """The row, with the context of its answer last, and only what is around the answer if the context is long."""
+    answer, start, end = line.get("answer"), line.get("start"), line.get("end")
+    if not answer or not isinstance(given, Mapping) or not (is_number(start) and is_number(end)):
+        return given
+    contexts = {name: text for name, text in given.items() if isinstance(text, str) and text[start:end] == answer}
+    for name, text in contexts.items():
+        before, after = text[:start].split()[-_AROUND:], text[end:].split()[:_AROUND]
+        if len(text) > _CELL:
+            contexts[name] = f"… {' '.join(before)} {answer} {' '.join(after)} …"
+    return {name: text for name, text in given.items() if name not in contexts} | contexts
+
+
 def input_text(given: Any, reference: Any) -> str:
-    """The texts of a row in one; the reference has a column of its own."""
+    """The texts of a row in one, long ones last; the reference has a column of its own."""
     if not isinstance(given, Mapping):
         return _text(given)
     texts = [value for value in given.values() if isinstance(value, str) and value]
+    texts.sort(key=lambda text: len(text) > _CELL)
     others = [text for text in texts if text != reference]
     return " · ".join(others or texts) or _text(given.get("tokens") or given)
 

@@ -10,7 +10,7 @@ from mybert.common.quantities import counted, duration
 from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Page, Predictions, Section, Share, Table, Tile
 from mybert.reports.pages.shared import facts, subtitle
-from mybert.reports.prediction_table import answers_of, input_text, packed, short_cell
+from mybert.reports.prediction_table import answers_of, around_answer, input_text, packed, short_cell
 from mybert.reports.stage_files import StageFiles, is_number
 
 _FIRST, _LABELS, _MOST = 25, 100, 20_000  # rows without JavaScript, labels, and rows of a page
@@ -141,7 +141,7 @@ def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:
     for line in itertools.islice(lines, _MOST):
         answers = [answers_of({**one, "reference": line["reference"]}) for one in line["predictions"]]
         reference, before, after = answers[0][0], answers[0][1], answers[1][1]
-        text = input_text(line["input"], reference)
+        text = input_text(around_answer(line["input"], line["predictions"][1]), reference)
         rows.append([line["row"], line["became"], *map(short_cell, (reference, before, after, text))])
     if not rows:
         return None
