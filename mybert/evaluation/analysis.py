@@ -19,7 +19,7 @@ from mybert.rows.splits import Split
 from mybert.tasks.base import Matrix, Task
 from mybert.tasks.bootstrap_scores import LabelScores, interval_95
 
-_CURVES, _CURVE_POINTS = 5, 60
+_CURVES, _CURVE_POINTS = 200, 60
 _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
 _INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
@@ -230,7 +230,8 @@ def _order(name: str) -> tuple[bool, float, str]:
 
 
 def _curves(found: Evaluation) -> dict[str, dict[str, Any]]:
-    """Precision and recall of the most frequent labels at every threshold of their probability."""
+    """Precision and recall of each label at every threshold of its probability; of the most frequent ones if they are
+    very many."""
     first = found.predictions[0] if found.predictions else {}
     if not isinstance(first.get("scores"), Mapping):
         return {}

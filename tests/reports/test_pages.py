@@ -237,6 +237,20 @@ def test_hostile_text_is_text(hostile, tmp_path):
     assert row[2] == " ".join(printable(hostile).split())
 
 
+def test_the_rarest_of_many_labels_has_thresholds_to_try(tmp_path):
+    names = [f"label {number}" for number in range(20)]
+    curve = {"precision": [0.5, 1.0], "recall": [1.0, 0.0], "threshold": [0.0, 1.0], "best_threshold": 0.25}
+    curve |= {"best_f1": 0.6, "average_precision": 0.5}
+    changes = {
+        "analysis/precision_recall": dict.fromkeys(names, curve),
+        "results/validation/labels": dict.fromkeys(names, EVALUATION["labels"]["good"]),
+    }
+    text, page = read(write_report(write_stage(tmp_path / "run", "finetune", changes)))
+    (control,) = [found for _, found in page.elements if found.get("data-curves")]
+    assert [one["name"] for one in json.loads(control["data-curves"])] == names
+    assert "Charts of the 12 most frequent labels are below." in text
+
+
 NAN = float("nan")
 LABELS = [f"label {number}" for number in range(1000)]
 CASES = {

@@ -1,5 +1,6 @@
 """The report of an evaluation: scores, confusions, calibration, slices, predictions."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from mybert.reports.stage_files import StageFiles
 
 _LABELS = 100
 _MATRIX, _HALF_MATRIX = 25, 5  # labels of a whole confusion matrix, and of one that leaves room beside it
+_LINES, _CHARTS = 5, 12  # labels in the chart of precision and recall, and with a chart of their thresholds
 _SHORT = 12  # characters of a label
 _PACKED = 4_000_000  # bytes of all predictions of a page
 _SLICES = {"truncated": "truncation"}
@@ -259,7 +261,7 @@ def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
             f"{name} (AP {curve['average_precision']:.3g})",
             dict(zip(curve["recall"], curve["precision"], strict=True)),
         )
-        for name, curve in curves.items()
+        for name, curve in itertools.islice(curves.items(), _LINES)
     ]
     note = "For each of the most frequent labels: to find a larger share of its rows (recall), the model must accept "
     note += "less sure predictions, of which fewer are right (precision). AP, the average precision, is 1 at best."
@@ -277,15 +279,17 @@ def _thresholds(analysis: Mapping[str, Any], found: Mapping[str, Any]) -> list[A
         both = zip(curve["threshold"], curve["precision"], curve["recall"], strict=True)
         measures["F1"] = {place: 2 * p * r / (p + r) if p + r else 0.0 for place, p, r in both}
         lines = {"threshold": [Line(measure, points) for measure, points in measures.items()]}
-        charts.append(line_chart(name, lines, as_share=True, from_zero=True, width="third"))
+        if len(charts) < _CHARTS:
+            charts.append(line_chart(name, lines, as_share=True, from_zero=True, width="third"))
         now = (labels.get(name) or {}).get("f1")
         rows.append((name, curve["best_threshold"], Share(curve["best_f1"]), "-" if now is None else Share(now)))
         if name in labels:
             numbers = {key: curve[key] for key in ("threshold", *_MEASURES)}
             tried.append({"name": printable(name), "rows": labels[name]["true"], **numbers})
     columns = ["label", "threshold with the best F1", "F1 there", "F1 in the scores above"]
+    note = f"Charts of the {_CHARTS} most frequent labels are below." if len(rows) > _CHARTS else ""
     control = Thresholds("Try a threshold", json.dumps(tried)) if tried else None
-    return [control, Table("Best thresholds", columns, rows, size="whole"), *charts] if rows else []
+    return [control, Table("Best thresholds", columns, rows, note, size="whole"), *charts] if rows else []
 
 
 def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | None:
