@@ -8,14 +8,17 @@ import logging
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import filelock
 
 from mybert.artifacts.manifest import MANIFEST, PARTIAL, read_manifest
 from mybert.common.errors import UserError
+from mybert.common.quantities import with_unit
 
 logger = logging.getLogger(__name__)
 
@@ -246,6 +249,7 @@ def replace_folder(new: Path, path: Path) -> None:
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers for a full disk, an exhausted quota and a file size limit."""
 
+_SOME_ROOM = 1_000_000  # bytes
 _REMEDY = "free some space or choose another --output; incomplete output is never taken for complete"
 
 
@@ -262,9 +266,21 @@ def report_full_disk(path: str | Path, needed: int | None = None, remedy: str = 
         if number not in FULL_DISK:
             raise
         free = shutil.disk_usage(Path(path).absolute().parent).free
-        needs = "" if needed is None else f"it takes about {needed / 2**30:.3g} GiB; "
-        state = f"{os.strerror(number)}; {needs}{free / 2**30:.3g} GiB free on that disk"
+        if free > _SOME_ROOM and isinstance(error, OSError) and any(map(_is_full, (sys.stdout, sys.stderr))):
+            raise  # the disk of a log is full, not that of `path`
+        needs = "" if needed is None else f"it takes about {with_unit(needed, 'B')}; "
+        state = f"{os.strerror(number)}; {needs}{with_unit(free, 'B')} free on that disk"
         raise UserError(f"no room to write {path} ({state}): {remedy}") from error
+
+
+def _is_full(stream: TextIO | None) -> bool:
+    """Whether a standard stream still holds what it could not write."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError as error:
+        return error.errno in FULL_DISK
+    return False
 
 
 def _error_number(error: Exception) -> int | None:

@@ -20,6 +20,7 @@ from mybert.artifacts.staging import (
     empty_folder,
     manifest_beside,
     refuse_existing,
+    report_full_disk,
     staged_file,
     staged_folder,
 )
@@ -383,3 +384,12 @@ def test_an_output_without_permission_is_refused_before_anything_is_written(job,
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     assert cli.main(words) == 2 and "no permission to write" in capsys.readouterr().err
     assert not list(out.parent.iterdir())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_of_the_log_is_not_reported_as_that_of_the_output(tmp_path, monkeypatch):
+    with open("/dev/full", "w", encoding="utf-8") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left on device"), report_full_disk(tmp_path / "output"):
+            print("a line of the log", flush=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
