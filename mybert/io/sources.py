@@ -5,7 +5,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from mybert.io.record_formats import NOT_COMPRESSED, READERS
 
 _FORMATS = (".txt", *READERS)
 _FIRST_RECORDS = 20
+_LABELS = ("label", "tags", "answers", "spans")  # roles of columns that predictions do not need
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(:[^:]+){0,2}")
 
 
@@ -60,27 +61,41 @@ def check_rows(name: str) -> None:
     _check_data_set(name)
 
 
-def check_columns(files: Sequence[str], given: Sequence[str]) -> None:
-    """Raises a UserError if the first records of files of rows have none of the columns `given` as ROLE=COLUMN.
+def check_columns(files: Sequence[str], given: Sequence[str], labelled: bool) -> None:
+    """Raises a UserError if no file of rows has a column that is given as ROLE=COLUMN.
 
-    A mistake is reported here before large libraries are imported. Tasks check each file and each column.
+    A mistake is reported here before large libraries are imported, as far as the first records show it: rows of JSON
+    may have other fields later. Tasks check each file.
+
+    Args:
+        labelled: whether the rows need labels; columns of labels may be absent otherwise.
     """
-    columns = [pair.partition("=")[2] for pair in given]
     kinds = {name: file_format(name).kind for name in files if Path(name).is_file()}
     if len(kinds) < len(files) or not {*kinds.values()} <= {".csv", ".tsv", ".jsonl"}:
         return
     found: dict[str, None] = {}
+    is_whole = True
     for name, kind in kinds.items():
         with contextlib.suppress(UserError):  # reported when the rows are read
-            for record in itertools.islice(READERS[kind](name), _FIRST_RECORDS):
+            records = iter(READERS[kind](name))
+            for record in itertools.islice(records, _FIRST_RECORDS):
                 found |= dict.fromkeys(record.fields or ())
-    parts = {part.strip() for column in columns for part in (column, column.split(".")[0], *column.split(","))}
-    is_known = any(map(str.isdecimal, columns)) or not {part.casefold() for part in parts}.isdisjoint(
-        map(str.casefold, found)
-    )
-    if columns and found and not is_known:
-        near = nearest_name(columns[0], found)
-        raise UserError(f"{files[0]} has no column {columns[0]!r}{near}; there are {short_list(found)}")
+            is_whole = is_whole and (kind != ".jsonl" or next(records, None) is None)
+    absent = {pair: _absent(pair.partition("=")[2], {*map(str.casefold, found)}) for pair in given}
+    needed = [name for pair in given if labelled or pair.partition("=")[0] not in _LABELS for name in absent[pair]]
+    if found and needed and (is_whole or all(absent.values())):
+        near = nearest_name(needed[0], found)
+        raise UserError(f"{files[0]} has no column {needed[0]!r}{near}; there are {short_list(found)}")
+
+
+def _absent(column: str, known: Set[str]) -> list[str]:
+    """The column that is neither known nor a number nor a field of a known one; of `a,b,c`, those that are not."""
+    names = [column] if column.casefold() in known else [name.strip() for name in column.split(",")]
+    return [
+        name
+        for name in names
+        if not name.isdecimal() and known.isdisjoint({name.casefold(), name.split(".")[0].casefold()})
+    ]
 
 
 def _check_data_set(name: str) -> None:

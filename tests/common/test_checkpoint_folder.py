@@ -19,6 +19,7 @@ from mybert.artifacts.checkpoint_folder import check_checkpoint
 from mybert.common.errors import UserError
 from mybert.common.json_io import MAX_DEPTH, parse_json
 from mybert.inference.checkpoint import explain_unreadable
+from mybert.io.sources import check_columns
 from tokenization import MyBertTokenizer
 
 HUGE = 10**9  # a model of this size would never be built
@@ -172,6 +173,9 @@ predict ./nofolder have.csv
 predict {model} table.csv --columns text=bodi
 finetune --model {model} --train table.csv --task ner --output o --columns tokens=nocolumn tags=other
 evaluate --model {model} --data table.jsonl --output o --columns label=nocolumn
+evaluate --model {model} --data table.jsonl --output o --columns text=body label=nocolumn
+finetune --model {model} --train table.csv --task multiple-choice --output o --columns choices=body,nocolumn label=gold
+predict {model} table.csv --columns text=body text_pair=nocolumn
 explain {model} nofile.csv --output o.html
 embed {model} nofile.txt --output o.npy
 embed {model} have.txt --output have.txt/o.npy
@@ -227,6 +231,23 @@ _NAMED = (
     *("--report-to nonsense: expected", "--report-to clearml needs clearml", "--fsdp: expected some of true"),
     *("--deepspeed needs deepspeed", "--save-steps 50 is no multiple of --eval-steps"),
 )
+
+
+@pytest.mark.parametrize(
+    ("columns", "labelled"),
+    [
+        (["text=Body", "label=gold"], True),
+        (["text=body", "label=nocolumn"], False),  # copied from `finetune`
+        (["text=body", "context=later"], True),
+        (["text=body", "answers=facts.answer"], True),
+        (["word=2", "tag=body"], True),
+        (["choices=body, gold"], True),
+    ],
+)
+def test_columns_that_may_be_there_are_not_refused_before_rows_are_read(tmp_path, columns, labelled):
+    rows = [{"body": "A word", "gold": 1, "facts": {"answer": 1}}] * 30 + [{"later": 1}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    check_columns([str(tmp_path / "rows.jsonl")], columns, labelled)
 
 
 def test_every_command_names_a_missing_input_or_an_existing_output_before_large_imports(models, tmp_path):
