@@ -16,7 +16,6 @@ import copy
 import importlib.metadata
 import itertools
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -29,7 +28,7 @@ from pathlib import Path
 import torch
 import transformers
 from saved_tables import save_table
-from timed_step import on_device
+from timed_step import on_device, process_context
 from training_step import PRELOADED, device_peak, make
 from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.testing_utils import CaptureLogger
@@ -99,12 +98,11 @@ def backends(report: str) -> None:
     status = call(tests).returncode
     row = "tiny:4:8:32" if DRY else "mini:32:16:512"
     columns = ("backend", "dtype", "batch", "loss", "gradient / norm", "evaluation / norm", "computed by")
-    forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(PRELOADED)
+    context = process_context(DEVICE, PRELOADED)
     with saved_at_the_end(report, f"Distance from transformers' BERT, eager in float32, {row}", columns) as rows:
         for backend in ("transformers eager", "transformers sdpa", *BACKENDS):
             # a process for each, since none can use the GPU after an invalid memory access
-            with ProcessPoolExecutor(1, forkserver) as process:
+            with ProcessPoolExecutor(1, context) as process:
                 for dtype, form in itertools.product(("float32", "bfloat16", "float16"), ("padded", "packed")):
                     if " " in backend and form == "packed":
                         continue
@@ -175,13 +173,11 @@ def training(report: str) -> None:
     runs = {
         "float32": ([], []),
         "bfloat16": ([], ["--bf16", "true"]),
-        "bfloat16, varlen_attn": ([], ["--bf16", "true", "--attn-implementation", "varlen_attn"]),
         "float16": ([], ["--fp16", "true"]),
     }
     if not DRY:  # accelerate does not shard on the CPU
         runs["bfloat16, FSDP"] = torchrun, ["--bf16", "true", "--fsdp", "true"]
     runs["bfloat16, layers compiled"] = [], ["--bf16", "true", "--torch-compile", "true", *compiler]
-    os.environ["ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION"] = "true"  # the whole model takes minutes
     expected, status = None, 0
     columns = ("run", "failure", "first loss", "last loss", "furthest from float32", "tokens/s", "of measured peak")
     title = f"mybert pretrain {' '.join(common)}"
@@ -238,13 +234,13 @@ def steps(size: str, length: int, report: str, compiled: str = "layers compiled"
     sequences, size = max(2, TOKENS[size] // length), "tiny" if DRY else size
     length = 16 if DRY else length
     rows = f"{size}:{sequences}:{length}:{length},{size}:{sequences}:{length // 8}:{length}"
-    kinds = ["transformers sdpa", *(f"transformers {name}" for name in FLASH), "MyBERT sdpa", "MyBERT varlen_attn"]
+    kinds = ["transformers sdpa", *(f"transformers {name}" for name in FLASH), "MyBERT sdpa"]
     kinds += [f"MyBERT {name}" for name in FLASH]
-    sides = [f"{kind} {compiled}" for kind in ("transformers sdpa", "MyBERT sdpa", "MyBERT varlen_attn")]
+    sides = [f"{kind} {compiled}" for kind in ("transformers sdpa", "MyBERT sdpa")]
     if compiled != "compiled":
         sides = kinds + sides
     how = ["--pairs", "2", "--warm-up", "2"] if DRY else ["--pairs", "3", "--warm-up", "3", "--repeats", "5"]
-    how += ["--threads", "1" if DRY else str(usable_cores()), "--dtypes", "bfloat16", "--attention-dropout", "0"]
+    how += ["--threads", "1" if DRY else str(usable_cores()), "--dtypes", "bfloat16"]
     command = [str(HERE / "training_step.py"), "--device", DEVICE, "--rows", rows, "--sides", ",".join(sides), *how]
     call([*command, "--kernels", "20", "--markdown", report], check=True)
 

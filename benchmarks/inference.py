@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import functools
 import math
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -50,14 +49,14 @@ def main() -> None:
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
 
     from saved_tables import save_table
+    from timed_step import process_context
 
     on_cpu = arguments.device == "cpu"
     names = [name for name in SIDES if on_cpu or name != "ONNX Runtime"]
     texts = sentences(arguments.text, arguments.sentences)
     failures: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
+        context = process_context(arguments.device, PRELOADED)
 
         def start(name: str, dtype: str, device: str) -> ProcessPoolExecutor:
             choices = name, arguments.folder, arguments.threads, dtype, device

@@ -1,12 +1,22 @@
 """One optimizer step of a model on one batch: its seconds, its memory and its longest kernels."""
 
 import contextlib
+import multiprocessing
 import re
 import statistics
 import time
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+
+def process_context(device: str, preloaded: list[str]):
+    """How processes start: forked from one that has imported `preloaded`, but CUDA cannot be used in a fork."""
+    if device != "cpu":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(preloaded)
+    return context
 
 
 class Step:

@@ -26,7 +26,6 @@ products of the model's shapes, measured in the same run, and with the peak of t
 import argparse
 import contextlib
 import functools
-import multiprocessing
 import re
 import signal
 import statistics
@@ -38,7 +37,7 @@ import numpy as np
 import torch
 from rich.progress import track
 from saved_tables import save_table
-from timed_step import Step, on_device
+from timed_step import Step, on_device, process_context
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
@@ -226,8 +225,7 @@ def side(*choices) -> Iterator[Callable[[int | None], tuple[float, float | None]
 
     For the number None it returns the longest kernels.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = process_context(choices[-1].device, PRELOADED)
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, *choices), daemon=True)
     process.start()

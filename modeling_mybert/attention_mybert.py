@@ -4,7 +4,7 @@
     eager                  the grid (reference)         yes       all            everywhere
     sdpa                   the grid                     yes       all            everywhere
     flex_attention         the tokens, by a BlockMask   no        all            CUDA
-    varlen_attn            the tokens, by cu_seq_lens   no        half           CUDA, by the package
+    varlen_attn            the tokens, by cu_seq_lens   yes       half           CUDA, by the package
     flash_attention_2      the tokens, by cu_seq_lens   yes       half           CUDA
     flash_attention_3, 4   the tokens, by cu_seq_lens   no        half           CUDA
 
@@ -18,14 +18,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
-from .operations_mybert import attend_on_cpu, attend_rows_on_cpu, linear, softmax
+from .operations_mybert import attend_faster, attend_rows_on_cpu, linears, softmax
 from .operations_mybert import dropout as apply_dropout
 from .padding_mybert import Layout, RaggedLayout
 
 logger = logging.get_logger(__name__)
 
-# transformers uses the second where only the `kernels` package is installed.
-_FLASH_WITH_DROPOUT = ("flash_attention_2", "kernels-community/flash-attn2")
+# transformers uses the last where only the `kernels` package is installed.
+_WITH_DROPOUT = ("varlen_attn", "flash_attention_2", "kernels-community/flash-attn2")
 
 
 def eager_attention_forward(
@@ -66,27 +66,21 @@ def resolve_backend(backend: str, query: Tensor, layout: Layout, dropout: float)
     """`backend`, or sdpa if it does not support this batch, (…, D) queries or dropout; a warning gives the reason."""
     if not works_on_tokens(backend):
         return backend
+    size, multiple = query.shape[-1], 1 if "flash" in backend else 8  # flash attention pads heads by itself
     if query.device.type == "cpu":
         reason = "needs a GPU"  # on the CPU flex has no gradients and compiles C++ for seconds for each new shape
     elif backend != "flex_attention" and query.dtype not in (torch.float16, torch.bfloat16):
         reason = f"supports float16 and bfloat16, not {query.dtype}"
-    elif not _supports_head_size(backend, query.shape[-1]):
-        reason = f"does not support heads of size {query.shape[-1]}"
+    elif size < 16 if backend == "flex_attention" else size > 256 or size % multiple:
+        reason = f"does not support heads of size {size}"
     elif not isinstance(layout, RaggedLayout):
         reason = "supports no mask except that of padding, no module hooks, no tracing and no export"
-    elif dropout and backend not in _FLASH_WITH_DROPOUT:
+    elif dropout and backend not in _WITH_DROPOUT:
         reason = f"has no dropout (attention_probs_dropout_prob is {dropout}; set it to 0 to train with {backend})"
     else:
         return backend
     _warn_once(f"attn_implementation={backend!r} {reason}; using sdpa, which gives the same numbers")
     return "sdpa"
-
-
-def _supports_head_size(backend: str, head_size: int) -> bool:
-    """flex needs at least 16, the others multiples of 8 up to 256; flash attention pads by itself."""
-    if backend == "flex_attention":
-        return head_size >= 16
-    return head_size <= 256 and (head_size % 8 == 0 or "flash" in backend)
 
 
 @torch.compiler.assume_constant_result  # warns while compiling instead of breaking the graph
@@ -128,7 +122,7 @@ class MyBertSelfAttention(nn.Module):
             context = attend_rows_on_cpu(self, hidden_states, layout, rows, self._dropout)
             if context is not None:
                 return context, None
-        query, key, value = (linear(project, hidden_states) for project in (self.query, self.key, self.value))
+        query, key, value = linears((self.query, self.key, self.value), hidden_states)
         context, probabilities = self.attend(query, key, value, layout, output_attentions)
         return context if rows is None else context.index_select(0, rows), probabilities
 
@@ -145,7 +139,7 @@ class MyBertSelfAttention(nn.Module):
         backend = "eager" if output_attentions else self.config._attn_implementation
         backend = resolve_backend(backend, query, layout, dropout)
         if backend == "sdpa" and isinstance(layout, RaggedLayout):
-            context = attend_on_cpu(self, query, key, value, layout, dropout)
+            context = attend_faster(self, query, key, value, layout, dropout)
             if context is not None:
                 return context.flatten(-2), None
         interface = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)

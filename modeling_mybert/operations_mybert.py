@@ -1,4 +1,4 @@
-"""What the package `mybert` adds, where it is installed: faster operations for CPUs, and checks of arguments.
+"""What the package `mybert` adds, where it is installed: faster operations, and checks of arguments.
 
 Without it the operations are PyTorch's; the results agree to rounding. Values of arguments are checked where reading
 them is free: on the CPU, and on other devices in evaluation only, since reading waits for the device.
@@ -14,8 +14,8 @@ checks: Any = None
 try:
     import mybert.inference as package
 
-    if getattr(package, "INTERFACE", None) == 1:  # the package may have another version than this file
-        faster, checks = package.cpu, package.checks
+    if getattr(package, "INTERFACE", None) == 2:  # the package may have another version than this file
+        faster, checks = package.faster, package.checks
 except ImportError:
     pass
 
@@ -23,6 +23,11 @@ except ImportError:
 def linear(module: nn.Module, x: Tensor) -> Tensor:
     """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features)."""
     return module(x) if faster is None else faster.linear(module, x)
+
+
+def linears(modules: Any, x: Tensor) -> Any:
+    """`linear` of each module, by one product where that is faster."""
+    return [module(x) for module in modules] if faster is None else faster.linears(modules, x)
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -72,9 +77,9 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def attend_on_cpu(module: nn.Module, *inputs: Any) -> Tensor | None:
-    """Attention by the package, of sequences of similar length together: (T, A, D) three times, a ragged layout and a
-    dropout probability → (T, A, D). None: PyTorch computes the whole grid."""
+def attend_faster(module: nn.Module, *inputs: Any) -> Tensor | None:
+    """Attention by the package, with little or no padding: (T, A, D) three times, a ragged layout and a dropout
+    probability → (T, A, D). None: PyTorch computes the whole grid."""
     return None if faster is None else faster.attend(module, *inputs)
 
 

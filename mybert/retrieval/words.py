@@ -6,8 +6,10 @@ that is added. Here counts are stored, so that parts with texts of their own can
 Shapes: `R` texts, `W` different words, `P` postings (pairs of a word and a text that has it).
 """
 
+import contextlib
 import hashlib
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,6 +61,26 @@ _LARGE = (("rows", np.int32), ("counts", np.uint16))
 _NO_HASHES = np.array([], dtype=np.uint64)
 
 
+def stop_words(name: str | None) -> frozenset[str]:
+    """A list of bm25s; empty for None."""
+    with needing("retrieval", "BM25"), _without_jax():
+        import bm25s.stopwords
+    return frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{name}") if name else ())
+
+
+@contextlib.contextmanager
+def _without_jax() -> Iterator[None]:
+    """Imports here do not find jax, which bm25s tries, and which then reserves most of the memory of a GPU."""
+    has_jax = "jax" in sys.modules
+    if not has_jax:
+        sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if not has_jax:
+            del sys.modules["jax"]
+
+
 class Analyzer:
     """From a text to the hashes of its words: lower-cased, without stop words, stemmed.
 
@@ -72,11 +94,10 @@ class Analyzer:
         if language not in _LISTS:
             raise UserError(f"--language {language}: expected {', '.join(LANGUAGES)}")
         with needing("retrieval", "BM25"):
-            import bm25s.stopwords
             import Stemmer
         self.language = language
-        stop_words, stemmer = _LISTS[language]
-        self._stop_words = frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{stop_words}") if stop_words else ())
+        name, stemmer = _LISTS[language]
+        self._stop_words = stop_words(name)
         self._stem = Stemmer.Stemmer(stemmer).stemWord if stemmer else str
         self._hashes: dict[str, int | None] = {}
         self._word = re.compile(rf"[{_CJK}]|(?:(?![{_CJK}])[\w{marks()}])+")
@@ -106,14 +127,11 @@ class Analyzer:
 
 def guess_language(texts: Sequence[str]) -> str:
     """The language with the most stop words in the first texts; `any` if there are few."""
-    with needing("retrieval", "BM25"):
-        import bm25s.stopwords
-
     words = [word for text in texts[:_SAMPLE] for word in text[:_SAMPLE_CHARACTERS].lower().split()]
     best, most = "any", _LEAST_SHARE * len(words)
     for language, (name, _) in _LISTS.items():
-        stop_words = frozenset(getattr(bm25s.stopwords, f"STOPWORDS_{name}") if name else ())
-        found = [word for word in words if word in stop_words]
+        listed = stop_words(name)
+        found = [word for word in words if word in listed]
         if len(found) > most and len(set(found)) >= _LEAST_DIFFERENT:
             best, most = language, len(found)
     return best

@@ -51,6 +51,7 @@ def settle_arguments(arguments: TrainingArguments) -> None:
 
     Called before transformers checks the arguments, which takes a text in `fsdp` for the name of an option.
     """
+    os.environ.setdefault("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "true")  # --torch-compile compiles a layer
     if str(arguments.fsdp).lower() in ("true", "false"):
         arguments.fsdp = str(arguments.fsdp).lower() == "true"  # type: ignore[assignment]  # as transformers reads it
     if arguments.disable_tqdm is None:

@@ -404,6 +404,9 @@ def test_a_backend_gives_the_formula_and_its_gradient_on_cuda(tiny_config, backe
         pytest.skip("flash-attn is not installed")
     tiny_config.hidden_size, lengths = 256, [100, 60, 140, 1, 50]
     module = attention(tiny_config, backend)
+    with torch.no_grad():  # smaller scores: rounding a score of hundreds to bfloat16 changes which key is seen
+        for parameter in module.parameters():
+            parameter.mul_(0.25)
     x = tokens(tiny_config, lengths).requires_grad_()
     expected = per_sequence(module, x, lengths)
     (gradient,) = torch.autograd.grad(expected.square().sum(), x)

@@ -1,5 +1,9 @@
 """BM25 against bm25s."""
 
+import os
+import subprocess
+import sys
+
 import bm25s
 import numpy as np
 import pytest
@@ -113,3 +117,13 @@ def test_words_of_the_query_are_marked_in_all_their_forms():
 def test_an_unknown_language_is_refused():
     with pytest.raises(UserError, match="--language xx: expected en, de"):
         Analyzer("xx")
+
+
+def test_the_lists_of_words_are_read_without_jax(tmp_path):
+    """bm25s tries jax where it is installed, and jax then reserves most of a GPU's memory."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('jax was imported')")
+    code = "from mybert.retrieval.words import Analyzer; print(len(Analyzer('en').hashes('the cats'))); import jax"
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "1\n" and "jax was imported" in done.stderr  # the last import is the caller's own

@@ -1,0 +1,66 @@
+"""Faster operations in half precision on CUDA; the results agree to rounding."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mybert.inference.cpu.processor import HALF
+from mybert.inference.varlen import varlen
+
+_ALIGNED = 64
+"""Matrix products are fastest if the number of outputs is a multiple of this."""
+_MANY_ROWS = 1024
+"""With fewer rows, copying the vocabulary projection takes longer than an aligned product saves."""
+
+
+def linear(module: Any, x: Tensor) -> Tensor:
+    """`module(x)`, (…, in_features) → (…, out_features); an odd number of outputs, as of a vocabulary, is padded."""
+    size, dtype = getattr(module, "out_features", 0), _computed_type(x)
+    if size % 8 == 0 or x.numel() < _MANY_ROWS * x.shape[-1] or dtype not in HALF or not _is_plain(module):
+        return module(x)
+    weight = F.pad(module.weight.to(dtype), (0, 0, 0, -size % _ALIGNED))
+    bias = None if module.bias is None else F.pad(module.bias.to(dtype), (0, -size % _ALIGNED))
+    return F.linear(x, weight, bias)[..., :size]
+
+
+def linears(modules: Sequence[Any], x: Tensor) -> Sequence[Tensor]:
+    """`module(x)` of each, by one product: (…, in_features) → (…, out_features)."""
+    if _computed_type(x) not in HALF or not all(_is_plain(module) and module.bias is not None for module in modules):
+        return [module(x) for module in modules]
+    weight, bias = (torch.cat([getattr(module, name) for module in modules]) for name in ("weight", "bias"))
+    return F.linear(x, weight, bias).split([len(module.weight) for module in modules], dim=-1)
+
+
+def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, layout: Any, dropout: float) -> Tensor | None:
+    """Attention of the tokens of a ragged layout by `varlen_attn`: (T, A, D) three times → (T, A, D).
+
+    Returns:
+        None without padding, where sdpa is faster (cuDNN computes it on newer GPUs), and where flash attention
+        supports neither the data type nor the GPU.
+    """
+    size = query.shape[-1]
+    supported = query.dtype in HALF and size % 8 == 0 and size <= 256 and _has_flash(query.device)
+    if layout.indices is None or not supported:
+        return None
+    return varlen(query, key, value, layout.cu_seq_lens, layout.grid[1], module.scaling, dropout)
+
+
+@torch.compiler.assume_constant_result
+def _has_flash(device: torch.device) -> bool:
+    """Whether PyTorch's flash attention supports the GPU: NVIDIA's from Ampere on."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _computed_type(x: Tensor) -> torch.dtype:
+    """The data type of a product with `x`."""
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+
+
+def _is_plain(module: Any) -> bool:
+    """Whether calling a module does nothing but a product: no adapter, no quantised or sharded weights, no hooks."""
+    if type(module) is not nn.Linear or type(module.weight) not in (Tensor, nn.Parameter):
+        return False
+    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
