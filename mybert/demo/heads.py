@@ -27,7 +27,7 @@ Marked = list[tuple[str, Any]]
 
 _EXAMPLES, _EXAMPLES_OF, _CHARACTERS = 5, 500, 2000  # examples, rows they are taken from, characters of a text
 _TOP = 8  # words for a mask
-_FOUND, _MARKED = 5, 0.6  # passages of a search, colour of their words
+_FOUND, _MARKED, _WORDS = 5, 0.6, 8  # passages of a search, colour of their words, words of an example
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
 _COLOURS = "blue raises it, orange lowers it"
 
@@ -61,6 +61,7 @@ class Head:
         source: makes the predictions of files or the vectors of a search.
         columns_of_files: of a file whose rows are answered one by one, one for each field; empty with a `source`.
         labels: of parts of a text; their order decides on their colours.
+        action: name of the button.
     """
 
     title: str
@@ -73,6 +74,7 @@ class Head:
     source: Predictor | None = None
     columns_of_files: Sequence[str] = ()
     labels: Sequence[str] = ()
+    action: str = "Predict"
 
 
 def heads_of(name: str, device: str = "auto") -> list[Head]:
@@ -101,8 +103,10 @@ def _index(index: Index) -> Head:
         rows = [(round(hit.score, 4), hit.id, f"{hit.start}-{hit.end}", hit.text[:_CHARACTERS]) for hit in hits]
         return Answer(marked=marked or [("nothing found", None)], rows=rows)
 
-    columns = ("score", "document", "characters", "passage")
-    return Head("Search", {"Query": 1}, answer, marked="Passages, with the words of the query", columns=columns)
+    columns, title = ("score", "document", "characters", "passage"), "Passages, with the words of the query"
+    examples = [[hit.title or " ".join(hit.text.split()[:_WORDS])] for hit in index.sample(_EXAMPLES)]
+    fields = {"Query": 1}
+    return Head("Search", fields, answer, marked=title, columns=columns, examples=examples, action="Search")
 
 
 # Pretrained models

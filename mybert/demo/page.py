@@ -89,12 +89,12 @@ def _tab(heads: dict[str, Head]) -> None:
     examples = [list(row) for row in first.examples if len(row) == len(first.fields)]
     texts = examples[0] if examples else [""] * len(first.fields)
     if examples:
-        gr.Markdown("Write a text, or choose one of the examples below, and press Predict.")
+        gr.Markdown(f"Write a text, or choose one of the examples below, and press {first.action}.")
     fields = [
         gr.Textbox(text, label=name, lines=lines, max_lines=20)
         for text, (name, lines) in zip(texts, first.fields.items(), strict=True)
     ]
-    button = gr.Button("Predict", variant="primary")
+    button = gr.Button(first.action, variant="primary")
     shown, heads_shown = [], []
     with gr.Row():
         for name, head in heads.items():

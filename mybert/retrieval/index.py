@@ -146,6 +146,16 @@ class Index:
             hit.highlights = self._analyzer.spans(hit.text, query)
         return hits
 
+    def sample(self, count: int) -> list[Hit]:
+        """At most `count` passages from all over the index, with a score of 0."""
+        rows = np.flatnonzero(np.concatenate([*self.store.alive, np.array([], dtype=bool)]))
+        some = self._by_segment(rows[:: max(-(-len(rows) // count), 1)])
+        return [
+            self._hit(number, segment.passage(row), 0.0)
+            for number, (segment, own) in enumerate(some)
+            for row in own.tolist()
+        ]
+
     def add(
         self, documents: Iterable[IndexedDocument | Mapping[str, Any]], progress: Progress | None = None
     ) -> dict[str, int]:

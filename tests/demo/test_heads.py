@@ -218,3 +218,17 @@ def test_an_index_is_searched_and_the_words_of_the_query_are_marked(models, tmp_
     assert [(row[0], row[1]) for row in answer.rows] == [(round(hit.score, 4), hit.id) for hit in hits]
     assert [part for part, value in answer.marked if value] == ["songs"]
     assert hits[0].text in "".join(part for part, _ in answer.marked)
+    assert (found.examples, found.action) == ([["The great songs of Ann."], ["Rome"]], "Search")
+
+
+def test_the_queries_of_an_index_come_from_all_over_it(models, tmp_path):
+    (tmp_path / "films.jsonl").write_text("".join(f'{{"id": "{n}", "text": "film {n}"}}\n' for n in range(10)))
+    index = Index(
+        build_index(models("encoder"), tmp_path / "films.jsonl", output=tmp_path / "index", language="en").path
+    )
+    index.add([{"id": str(n), "text": f"film {n}"} for n in range(10, 14)])
+    index.delete([str(n) for n in range(0, 14, 2)])
+    assert [hit.text for hit in index.sample(4)] == ["film 1", "film 5", "film 9", "film 13"]
+    assert len(index.sample(100)) == 7
+    index.delete([str(n) for n in range(1, 14, 2)])
+    assert index.sample(4) == []
