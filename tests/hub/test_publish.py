@@ -137,7 +137,15 @@ def test_a_dry_run_shows_files_and_card_without_a_token_and_sends_nothing(hub, c
     assert "model.safetensors" in printed and "pipeline_tag: fill-mask" in printed and "# tiny" in printed
     assert "the card lacks metadata: add --license and --language" in printed
     assert NOT_VERIFIED in printed and "Verifying" not in printed
+    assert "general examples" not in printed  # the sentence with [MASK] fits every model
     assert hub.requests == []
+
+
+@pytest.mark.parametrize(("given", "general"), [([], True), (["--example", "a great film"], False)])
+def test_a_dry_run_says_that_a_classifier_needs_examples_of_its_own(hub, client, models, capsys, given, general):
+    words = ["push", str(models("classifier")), "--repo-id", REPO, "--dry-run", "--no-verify", "--language", "de"]
+    assert main([*words, *given]) == 0
+    assert ("the card has general examples: add --example" in capsys.readouterr().out) == general
 
 
 def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, capfd, caplog, monkeypatch):

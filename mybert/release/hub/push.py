@@ -54,6 +54,8 @@ def push(settings: PushSettings) -> Published | None:
             print(f"\n{card}")
             if missing := [f"--{name}" for name in ("license", "language") if not getattr(settings, name)]:
                 print(f"\nthe card lacks metadata: add {' and '.join(missing)}")
+            if not settings.example and card.data.pipeline_tag in ("text-classification", "token-classification"):
+                print("the card has general examples: add --example with texts of your own, such as one of each class")
             return None
         published = publish(bundle, settings, pin)
         if settings.verify:
