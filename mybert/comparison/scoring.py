@@ -1,6 +1,7 @@
 """The task of runs whose models are not loaded: it scores their predictions as `mybert evaluate` does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short, short_list
@@ -24,8 +25,8 @@ def task_of(sides: Sequence[Side]) -> Task:
     if kind.name == "text-classification":
         problem = _problem(every)
         labels = _labels(every, problem) if problem != REGRESSION else ["score"]
-        if problem == SINGLE:
-            _check_names(every)
+        if problem != REGRESSION:
+            _check_names(every, problem)
         return task.with_labels(labels, problem_type=problem)
     if kind.name == "token-classification":
         _set_tags(every)
@@ -79,27 +80,37 @@ def _labels(every: Sequence[Rows], problem: str) -> list[str]:
     names: dict[str, None] = {}
     for rows in every:
         for place, prediction in zip(rows.places, rows.predictions, strict=True):
-            names |= dict.fromkeys(prediction["scores"] if isinstance(prediction.get("scores"), dict) else ())
+            names |= dict.fromkeys(map(_name, prediction["scores"] if _has_scores(prediction) else ()))
+            found = prediction.get("labels", prediction.get("label"))
+            labels = [_name(label) for label in (found if isinstance(found, list) else [found])]
             if problem == MULTI:
-                found = prediction.get("labels", prediction.get("label"))
-                prediction["labels"] = [str(label) for label in (found if isinstance(found, list) else [found])]
-            elif "label" not in prediction:
-                raise UserError(f"{rows.source}, row {place}: expected one label, found {short(prediction)}")
+                prediction["labels"] = labels
+            elif len(labels) == 1:
+                prediction["label"] = labels[0]
             else:
-                prediction["label"] = label_name(prediction["label"])
+                raise UserError(f"{rows.source}, row {place}: expected one label, found {short(found)}")
     others = {label for rows in every for one in rows.predictions for label in _names(one, problem)}
     targets = every[0].references
-    targets[:] = [[label_name(label) for label in x] if problem == MULTI else label_name(x) for x in targets]
+    targets[:] = [[_name(label) for label in x] if problem == MULTI else _name(x) for x in targets]
     others |= {label for target in targets for label in (target if problem == MULTI else [target])}
     return [*names, *sorted(others - names.keys())]
 
 
-def _check_names(every: Sequence[Rows]) -> None:
+def _name(label: Any) -> str:
+    return label_name(label).strip()
+
+
+def _has_scores(prediction: Mapping[str, Any]) -> bool:
+    """Whether a prediction has the probability of every label."""
+    return isinstance(prediction.get("scores"), dict)
+
+
+def _check_names(every: Sequence[Rows], problem: str) -> None:
     """Raises a UserError if no prediction of a file is a label of the references: it has other names for them."""
-    known = {*every[0].references}
+    known = {label for target in every[0].references for label in (target if problem == MULTI else [target])}
     for rows in every:
-        found = {prediction["label"] for prediction in rows.predictions}
-        if not found & known:
+        found = {label for prediction in rows.predictions for label in _names(prediction, problem)}
+        if found and not found & known:
             raise UserError(
                 f"{rows.source} predicts {short_list(sorted(found))}, and the references are "
                 f"{short_list(sorted(known))}; write the same names in both"

@@ -1,5 +1,6 @@
 """Settings of `mybert compare`."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -46,6 +47,9 @@ class CompareSettings(OutputFolder):
     def __post_init__(self):
         super().__post_init__()
         check(self, "runs", len(self.runs) > 1, "two or more")
+        for run in self.runs:
+            if twice := [name for name, times in Counter(map(Path, folders_of(run))).items() if times > 1]:
+                raise UserError(f"the run {run} names {twice[0]} twice; name each seed once")
         wrong = [given for given in self.columns if given.partition("=")[0] not in ("prediction", "reference")]
         if wrong or not all(given.partition("=")[2] for given in self.columns):
             raise UserError(f"--columns {' '.join(self.columns)}: expected prediction=COLUMN reference=COLUMN")
@@ -57,7 +61,7 @@ class CompareSettings(OutputFolder):
 
 def folders_of(run: str) -> list[str]:
     """The folders or files of a run, which commas separate."""
-    return [part for part in run.split(",") if part]
+    return [part.strip() for part in run.split(",") if part.strip()]
 
 
 def check_run(run: str) -> None:

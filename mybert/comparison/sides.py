@@ -13,7 +13,8 @@ from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.io.files import file_format
 from mybert.io.record_formats import READERS
 from mybert.reports.stage_files import StageFiles, read_stage
-from mybert.rows.labels import is_missing, number
+from mybert.rows.label_columns import expand_label, looks_like_list
+from mybert.rows.labels import is_missing, label_name, number
 from mybert.tasks.reading import readable
 
 _PREDICTIONS = ("prediction", "predicted", "predicted_label", "pred", "prediction_label", "output", "label")
@@ -155,7 +156,7 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     predictions, references, inputs, places, columns = [], [], [], [], dict[str, None]()
     for place, fields, *_ in readable(str(path), READERS[kind](str(path))):
         prediction, reference, given = _parts(fields, path, settings)
-        if is_missing(prediction.get("score", "given")):
+        if is_missing(prediction.get("score", "given") if isinstance(prediction, dict) else prediction):
             raise UserError(f"{path}, row {place}: the prediction is missing; every row needs one")
         columns |= dict.fromkeys([*fields, *given])
         predictions.append(prediction)
@@ -164,6 +165,7 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
         places.append(place)
     if not predictions:
         raise UserError(f"{path} holds no rows")
+    predictions, references = [*map(_prediction, _as_lists(predictions))], _as_lists(references)
     if lacking := [place for place, found in zip(places, references, strict=True) if found is None]:
         if len(lacking) < len(places):
             raise UserError(f"{path}, row {lacking[0]}: no reference; every row needs one")
@@ -171,7 +173,12 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     return Rows(str(path), predictions, references, inputs, places, list(columns))
 
 
-def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[dict, Any, dict]:
+def _as_lists(values: list[Any]) -> list[Any]:
+    """The lists of a column whose cells are all lists, as .csv writes them; other values as they are."""
+    return [expand_label(value, None) for value in values] if all(map(looks_like_list, values)) else values
+
+
+def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[Any, Any, dict]:
     """Prediction, reference and input of a record. Columns that `--columns` names are read where a file has them."""
     given, named = fields.get("input"), settings.named("reference")
     ours = isinstance(given, Mapping) and not {*settings.named("prediction")} & {*fields}
@@ -190,7 +197,7 @@ def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tup
     known, reference = _first(rest, (*named, *_REFERENCES))
     rest.pop(known, None)
     kept = {column: x for column, x in rest.items() if column not in _PLACES and column not in ("score", "scores")}
-    return _prediction(value), reference, kept
+    return value, reference, kept
 
 
 def _first(fields: Mapping[str, Any], names: Iterable[str]) -> tuple[str | None, Any]:
@@ -200,6 +207,8 @@ def _first(fields: Mapping[str, Any], names: Iterable[str]) -> tuple[str | None,
 
 def _prediction(value: Any) -> dict[str, Any]:
     """A value of another tool in the form of `mybert predict`."""
+    if isinstance(value, Mapping):
+        return dict(value)
     if isinstance(value, list):
         return {"labels": value, "tags": value}  # `scoring` knows which is meant
     return {"label": value if isinstance(value, str) else json.dumps(value), "score": value}
@@ -228,7 +237,12 @@ def _shared_columns(every: Sequence[Rows]) -> list[str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return one == other or str(one) == str(other)
+    return one == other or _plain(one) == _plain(other)
+
+
+def _plain(value: Any) -> str:
+    """A value as text, however a table writes it: 1, 1.0 and "1" are one value, and spaces count as one."""
+    return " ".join(label_name(value).split())
 
 
 def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
@@ -236,7 +250,7 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
     if len(rows.places) != len(first.places):
         raise UserError(
             f"{rows.source} has {len(rows.places):,} rows and {first.source} {len(first.places):,}"
-            f"{_difference(rows, first, names)}; compare runs on the same rows"
+            f"{_difference(rows, first, names)}; evaluate all on one file"
         )
     if names:
         places: dict[str, list[int]] = {}
@@ -259,7 +273,7 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
 
 
 def _key(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    return json.dumps([str(row[name]) for name in names])
+    return json.dumps([_plain(row[name]) for name in names])
 
 
 def _difference(rows: Rows, first: Rows, names: Sequence[str]) -> str:

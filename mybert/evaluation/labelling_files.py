@@ -1,6 +1,6 @@
 """Files of rows that a person labels: for `mybert finetune`, Label Studio, doccano and Argilla."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,15 +65,21 @@ def _row(one: RowToLabel, task: Task) -> dict[str, Any]:
     training used.
     """
     given = one.given if isinstance(one.given, dict) else task.plain_row(one.given, "it")
-    role, predicted = "label", _predicted(one, task)
-    if "tags" in one.prediction:
-        role, predicted = ("spans", predicted) if "text" in one.row else ("tags", one.prediction["tags"])
+    predicted = _predicted(one, task)
+    if "tags" in one.prediction and "text" not in one.row:
+        predicted = one.prediction["tags"]
     notes = {"prediction": predicted, **one.notes}
     if one.reference is not None:
         return {**rename_taken(given, notes), **notes}
-    names = task.options.given_columns().get(role, role).split(",")
+    names = label_columns(one.row, task)
     kept = rename_taken({name: column for name, column in given.items() if name not in names}, notes)
     return {**kept, **{name: given.get(name) for name in names}, **notes}
+
+
+def label_columns(row: Mapping[str, Any], task: Task) -> list[str]:
+    """The columns of a row's label, under the names that training used."""
+    role = "label" if "tags" not in task.targets else "spans" if "text" in row else "tags"
+    return task.options.given_columns().get(role, role).split(",")
 
 
 def _text(one: RowToLabel) -> tuple[str, Sequence[Sequence[int]]]:

@@ -1,6 +1,7 @@
 """Data of a fine-tuning run: load, validate, split, describe, and encode as features."""
 
 import logging
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from mybert.finetuning.summary import count_tokens, duplicate_rows, overview, pr
 from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.sentence_modules import sentence_length
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
-from mybert.rows.labels import find_joined_labels, find_label_typos, find_marks
+from mybert.rows.labels import differ, find_joined_labels, find_label_typos, find_marks, is_missing
 from mybert.rows.splits import Split
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
@@ -130,7 +131,7 @@ def load_data(
     if verbose:
         print(*lines, sep="\n")
         print_overview(found, task)
-        for line in [*duplicates, *_warnings(found["train"], task)]:
+        for line in [*duplicates, *_warnings(found["train"]["rows"], task.label_distribution(train.rows), task)]:
             print(f"warning: {line}")
     train_features = task.features(splits["train"].rows, tokenizer, training=True)
     if teacher:
@@ -186,7 +187,9 @@ def _latest(train: Split, task: Task) -> tuple[Split, list[str]]:
         return train, []
     keys = [tuple("".join(text.split()) for text in texts) for texts in input_texts(train.rows, task)]
     targets = [train.rows[name][:] for name in task.targets if name in train.rows.column_names]
-    has_label = [all(value is not None for value in values) for values in zip(*targets, strict=True)]
+    has_label = [
+        not any(is_missing(value) or differ(value) for value in values) for values in zip(*targets, strict=True)
+    ]
     files = [number for number, part in enumerate(train.parts) for _ in range(len(part.rows))]
     last = {key: file for key, file, labelled in zip(keys, files, has_label, strict=True) if labelled}
     kept = [row for row, (key, file) in enumerate(zip(keys, files, strict=True)) if file >= last.get(key, 0)]
@@ -248,16 +251,17 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
     return places, line
 
 
-def _warnings(train: dict[str, Any], task: Task) -> list[str]:
-    """Warnings about the training rows, from their overview."""
-    typos = find_label_typos(train["balance"])
-    marks = find_marks(train["balance"]) if task.name == "text-classification" else []  # a tag may be -
-    lines = [*find_joined_labels(train["balance"]), *marks, *typos[:_SHOWN]]
+def _warnings(rows: int, balance: Counter[str], task: Task) -> list[str]:
+    """Warnings about the number of training rows, and about the labels of these and of those held out."""
+    typos = find_label_typos(balance)
+    marks = find_marks(balance) if task.name == "text-classification" else []  # a tag may be -
+    lines = [*find_joined_labels(balance), *marks, *typos[:_SHOWN]]
     if len(typos) > _SHOWN:
         lines.append(f"other pairs of labels that look alike: {len(typos) - _SHOWN:,}")
-    labels, rows = len(train["balance"]), sum(train["balance"].values())
-    if 2 * labels > rows >= _FEW_ROWS:
-        lines.append(f"{labels:,} labels for {rows:,} rows: is --columns label=COLUMN the right column?")
-    if train["rows"] < _FEW_ROWS:
-        lines.append(f"{train['rows']} training rows are very few; scores will mean little")
+    if 2 * len(balance) > balance.total() >= _FEW_ROWS:
+        lines.append(
+            f"{len(balance):,} labels for {balance.total():,} rows: is --columns label=COLUMN the right column?"
+        )
+    if rows < _FEW_ROWS:
+        lines.append(f"{rows} training rows are very few; scores will mean little")
     return lines

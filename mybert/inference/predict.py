@@ -189,7 +189,7 @@ def _check(name: str, parts: Iterable[Part], errors: str) -> None:
 
 def _refuse(name: str, unit: str, problems: Sequence[Problem], rows: int | None = None) -> NoReturn:
     source = "standard input" if name == STDIN else name
-    refuse_rows(source, problems, rows, unit, "have errors written in place of predictions by --errors skip")
+    refuse_rows(source, problems, rows, unit, "go on without them by --errors skip")
 
 
 def _parts_of(name: str, predictor: Predictor) -> Callable[[], Iterator[Part]]:

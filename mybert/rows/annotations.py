@@ -7,14 +7,15 @@ of texts and labels are rows already.
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from datasets import Dataset, Features, List, Value
 
 from modeling_mybert.words_mybert import WordSplitter
 from mybert.common.errors import UserError, short
-from mybert.rows.label_columns import of_cell
+from mybert.rows.label_columns import of_cell, of_one_kind
+from mybert.rows.labels import MULTI, are_names
 from mybert.rows.tables import MemoryRows, table_of
 
 logger = logging.getLogger(__name__)
@@ -205,42 +206,59 @@ def _refuse_overlaps(spans: list[Span], offsets: list[tuple[int, int]], text: st
 
 
 def read_label_studio(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:
-    """Tasks with the columns of `data` and, as `label`, the choice or choices of their only finished annotation.
+    """Tasks with the columns of `data` and the choice or choices that their finished annotations agree on.
 
-    Without a choice they have none of several labels.
+    The choices of the only control with choices are the `label`; those of several are columns by their names. Without
+    a choice a task has none of several labels; of annotations that differ, `label` lists those of each.
     """
+    if "data" not in rows.column_names or isinstance(rows, MemoryRows) or not isinstance(rows[0]["data"], Mapping):
+        return rows
 
-    def convert(row: Mapping[str, Any]) -> dict[str, Any]:
-        finished = [one for one in row["annotations"] or () if not one.get("was_cancelled")]
-        if len(finished) > 1:
-            raise UserError(f"{len(finished)} finished annotations of {short(row['data'])}; keep one")
-        values = [result.get("value") or {} for one in finished for result in one.get("result") or ()]
-        chosen = [name for value in values for name in value.get("choices") or ()]
-        label = chosen[0] if len(chosen) == 1 else chosen
-        return {**(row["data"] or {}), "label": label if finished else None}
+    def choices(annotation: Mapping[str, Any], control: str | None) -> Any:
+        given = [one for one in annotation.get("result") or () if one.get("from_name") == control]
+        names = [name for one in given for name in (one.get("value") or {}).get("choices") or ()]
+        return names[0] if len(names) == 1 else names
 
-    return _converted(rows, {"data", "annotations"}, convert)
+    with _form_checked("data", "annotations"):
+        every = [row.get("annotations") or () for row in rows]
+        finished = [[one for one in annotations if not one.get("was_cancelled")] for annotations in every]
+        results = [result for some in finished for one in some for result in one.get("result") or ()]
+        controls = dict.fromkeys(one.get("from_name") for one in results if (one.get("value") or {}).get("choices"))
+        found = [row["data"] or {} for row in rows]
+        for control in controls or ["label"]:
+            labels = [agreed([choices(one, control) for one in some]) for some in finished]
+            labels = labels if are_names(labels, least=2) else of_one_kind(labels, MULTI)
+            name = str(control) if len(controls) > 1 else "label"
+            found = [{**row, name: label} for row, label in zip(found, labels, strict=True)]
+        return table_of(found)
 
 
 def read_argilla(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:
-    """Records with the columns of `fields` and, by the names of their questions, the first response to each."""
-
-    def convert(row: Mapping[str, Any]) -> dict[str, Any]:
-        responses = {name: given[0].get("value") for name, given in (row["responses"] or {}).items() if given}
-        return {**(row["fields"] or {}), **responses}
-
-    return _converted(rows, {"fields", "responses"}, convert)
-
-
-def _converted(
-    rows: Dataset | MemoryRows, columns: set[str], convert: Callable[[Mapping[str, Any]], dict[str, Any]]
-) -> Dataset | MemoryRows:
-    """The converted rows if they have all of `columns`, else `rows`."""
-    if isinstance(rows, MemoryRows) or not columns <= {*rows.column_names}:  # single rows are texts
+    """Records with the columns of `fields` and, by the names of their questions, the responses if they agree."""
+    if isinstance(rows, MemoryRows) or not {"fields", "responses"} <= {*rows.column_names}:  # single rows are texts
         return rows
+
+    def answered(row: Mapping[str, Any]) -> dict[str, Any]:
+        responses = {name: given or () for name, given in (row["responses"] or {}).items()}
+        values = {name: agreed([one.get("value") for one in given]) for name, given in responses.items()}
+        return {**(row["fields"] or {}), **dict.fromkeys(row.get("suggestions") or ()), **values}
+
+    with _form_checked("fields", "responses"):
+        return table_of([answered(row) for row in rows])
+
+
+def agreed(labels: Sequence[Any]) -> Any:
+    """The label of a row from its annotations: that of all, None without annotation; of different ones the list of
+    all, each a list, which `check_target` refuses.
+    """
+    every = [label if isinstance(label, list) else [label] for label in labels]
+    alike = [one for one in every if sorted(map(str, one)) == sorted(map(str, every[0]))]
+    return every if len(alike) < len(every) else labels[0] if labels else None
+
+
+@contextlib.contextmanager
+def _form_checked(*columns: str) -> Iterator[None]:
     try:
-        return table_of([convert(row) for row in rows])
+        yield
     except (AttributeError, TypeError, KeyError) as error:
-        raise UserError(
-            f"the columns {' and '.join(sorted(columns))} are no export of Label Studio or Argilla"
-        ) from error
+        raise UserError(f"the columns {' and '.join(columns)} are no export of Label Studio or Argilla") from error

@@ -10,9 +10,19 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from mybert.common.errors import short
+from mybert.common.errors import short, short_list
 from mybert.common.json_io import parse_json
-from mybert.rows.labels import MULTI, REGRESSION, check_label, is_missing, label_name, number, with_point
+from mybert.rows.labels import (
+    MULTI,
+    REGRESSION,
+    SINGLE,
+    check_label,
+    differ,
+    is_missing,
+    label_name,
+    number,
+    with_point,
+)
 from mybert.rows.tables import join_columns
 
 NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
@@ -58,16 +68,23 @@ def expand_label(label: Any, separator: str | None) -> Any:
     return label
 
 
-def of_one_kind(labels: Sequence[Any], single: bool) -> list[Any]:
-    """Lists of one name as names where the labels are `single`, or are names beside lists of at most one, as doccano
-    writes them; names beside longer lists as lists."""
-    lengths = {len(label) for label in labels if isinstance(label, list)}
-    names = any(not isinstance(label, list | dict) and not is_missing(label) for label in labels)
-    if lengths and max(lengths) <= 1 and (single or names):
-        return [(label[0] if label else None) if isinstance(label, list) else label for label in labels]
-    if lengths and names and not single:
-        return [[label] if isinstance(label, str) and not is_missing(label) else label for label in labels]
+def of_one_kind(labels: Sequence[Any], problem: str | None) -> list[Any]:
+    """Names and lists of names, as tools for labelling mix them, in the form of a `config.problem_type`: of one label,
+    lists of at most one name are names; of several, names are lists.
+    """
+    if problem == SINGLE:
+        return [_only(label) if isinstance(label, list) and len(label) < 2 else label for label in labels]
+    if problem == MULTI:
+        return [[label] if _is_name(label) else label for label in labels]
     return list(labels)
+
+
+def _only(labels: list[Any]) -> Any:
+    return labels[0] if labels else None
+
+
+def _is_name(label: Any) -> bool:
+    return not (isinstance(label, list | dict) or is_missing(label) or looks_like_list(label))
 
 
 @functools.lru_cache(1 << 16)
@@ -132,6 +149,10 @@ def check_target(label: Any, problem: str, known: Mapping[str, int] | None) -> s
     """The reason why a target cannot be used for a `config.problem_type`, or None; see `check_label`."""
     if is_missing(label):
         return "the label is missing"
+    if differ(label):
+        return f"its {len(label)} annotations differ ({short_list([short(one) for one in label])}); keep one"
+    if problem == SINGLE and isinstance(label, list):
+        return f"{len(label)} labels, {short(label)}, where one is expected"
     if problem == REGRESSION:
         value = number(label)
         if value is None:

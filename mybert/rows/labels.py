@@ -25,7 +25,7 @@ READINGS = {
     "texts": "texts of the choices",
 }
 """What labels of multiple-choice may be; letters are also read beside numbers."""
-_FEW_WORDS = 0.1  # share of labels that may be words (N/A, -) in a column of numbers
+_FEW = 0.1  # share of labels that may be words (N/A, -) in a column of numbers, or lists in a column of words
 _TYPO_ROWS, _TYPO_RATIO, _MOST_COMPARED = 5, 20, 200  # rows of a typo at most; times as many rows of the right label
 _FEW_LABELS = 5
 _TRUTHS = {"true": 1, "false": 0}
@@ -40,6 +40,18 @@ _WHOLE_FLOAT = re.compile(r"-?[0-9]{1,15}\.0+")
 def is_missing(label: Any) -> bool:
     """Whether a label is None, a text of spaces, an empty text or NaN."""
     return label is None or label != label or (isinstance(label, str) and not label.strip())
+
+
+def differ(label: Any) -> bool:
+    """Whether a label lists those of several annotations; see `annotations.agreed`."""
+    return isinstance(label, list) and len(label) > 1 and all(isinstance(one, list) for one in label)
+
+
+def are_names(labels: Sequence[Any], least: int = 1) -> bool:
+    """Whether labels are names, beside which at most a tenth are lists of `least` names or more."""
+    lists = [label for label in labels if isinstance(label, list | dict)]
+    long = sum(len(label) >= least and not differ(label) for label in lists)
+    return len(lists) < sum(not is_missing(label) for label in labels) and long <= _FEW * len(labels)
 
 
 def label_name(label: Any) -> str:
@@ -58,8 +70,12 @@ def plain(text: str) -> str:
 
 
 def known_name(label: Any, known: Mapping[str, int]) -> str:
-    """`label_name`, or the spelling of the label itself where the checkpoint has that: `1.0`, or `true` for True."""
-    spellings = (label_name(label), str(label), str(label).lower(), unicodedata.normalize("NFD", str(label)))
+    """`label_name`, or the spelling of the label itself where the checkpoint has that: `1.0`, or `true` for True.
+
+    Spaces around a label count only if the checkpoint has a label with them.
+    """
+    text = str(label)
+    spellings = (label_name(label), text, text.lower(), unicodedata.normalize("NFD", text), label_name(text.strip()))
     return next((name for name in spellings if name in known), str(label))
 
 
@@ -84,8 +100,9 @@ class ProblemType(NamedTuple):
 def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType:
     """The kind of problem of labels, by the same rule for all file formats.
 
-    Lists are multi-label. Numbers are regression if at least half of them have a fraction, and classes if none has.
-    Other labels are classes; where at most a tenth of the labels are words, the others decide.
+    Lists are multi-label, unless at most a tenth of the labels are lists beside words. Numbers are regression if at
+    least half of them have a fraction, and classes if none has. Other labels are classes; where at most a tenth of the
+    labels are words, the others decide.
 
     Args:
         labels: of the training rows; missing ones are left out.
@@ -93,13 +110,14 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     """
     if asked is not None:
         return ProblemType(PROBLEMS[asked], f"because of --problem {asked}")
-    labels = [label for label in labels if not is_missing(label)]
-    if any(isinstance(label, (list, dict)) for label in labels):
+    labels = [label for label in labels if not is_missing(label) and not differ(label)]
+    if labels and not are_names(labels):
         return ProblemType(MULTI, "because the labels are lists")
+    labels = [label for label in labels if not isinstance(label, (list, dict))]
     numbers = [found for found in map(number, labels) if found is not None]
     fractions = [found for found in numbers if not found.is_integer()]
     words = len(labels) - len(numbers)
-    if words > _FEW_WORDS * len(labels) or not numbers:
+    if words > _FEW * len(labels) or not numbers:
         truths = labels and {*map(str, labels)} <= {"True", "False", "true", "false"}
         pointed = list(filter(None, map(with_point, labels)))
         hint = f" (for numbers, write {pointed[0]})" if 2 * len(pointed) > len(labels) else ""
@@ -156,7 +174,7 @@ def find_label_typos(counts: Mapping[str, int]) -> list[str]:
     or in a prefix (in-, un-) are intended.
     """
     found, alike, values = [], dict[str, str](), dict[Any, str]()
-    names = sorted(counts, key=counts.__getitem__, reverse=True)
+    names = sorted(counts, key=lambda name: (name != name.strip(), -counts[name]))  # spaces around a label are typos
     for name in names:
         twin = alike.setdefault(re.sub(r"[ _-]+", " ", plain(name)), name)
         rare = counts[name] <= _TYPO_ROWS and len(names) <= _MOST_COMPARED
@@ -208,7 +226,7 @@ def _is_misspelt(name: str, other: str) -> bool:
 
 def find_joined_labels(counts: Mapping[str, int]) -> list[str]:
     """A warning if labels such as `grain;wheat` look like several labels joined by a separator."""
-    for separator in ";|," if len(counts) <= _MOST_COMPARED else "":
+    for separator in ";|,#" if len(counts) <= _MOST_COMPARED else "":
         parts = {name: [part.strip() for part in name.split(separator)] for name in counts}
         times = Counter(part for several in parts.values() for part in several)
         for name, several in parts.items():

@@ -2,7 +2,7 @@
 
 import heapq
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +16,12 @@ from mybert.artifacts.staging import staged_file
 from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
-from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
+from mybert.evaluation.labelling_files import RowToLabel, label_columns, write_rows_to_label
 from mybert.inference.logits import logits_of
 from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.predict import checked_parts
 from mybert.inference.predictor import Predictor
-from mybert.rows.labels import REGRESSION
+from mybert.rows.labels import REGRESSION, is_missing
 from mybert.rows.similar_rows import Row, nearly_equal, plain_text
 from mybert.rows.tables import MemoryRows
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
@@ -58,7 +58,8 @@ def suggest(settings: SuggestSettings) -> Path:
         labelled = [rows for part in known for _, rows in part.tables]
         rows, pool = _most_uncertain(settings, predictor, labelled)
         if not pool:
-            raise UserError(f"{', '.join(settings.inputs)}: no row is left that is unlike the labelled rows")
+            given = ", ".join(settings.inputs)
+            raise UserError(f"{given}: no row is left that has no label and is unlike the labelled rows")
         found = _choose(settings, predictor, pool, labelled)
         model = Path(settings.model).name
         write_rows_to_label(path, found, settings.format, model, predictor.task, settings.spreadsheet_safe)
@@ -73,7 +74,8 @@ def suggest(settings: SuggestSettings) -> Path:
             },
             counts={"rows": rows, "labelled": sum(map(len, labelled)), "pool": len(pool), "suggestions": len(found)},
         )
-    fewer = "" if len(found) == settings.count else "; the others are near duplicates"
+    few = len(found) < min(settings.count, rows)
+    fewer = "; the others have labels, cannot be used, or are near duplicates" if few else ""
     print(f"suggestions: {len(found):,} of {counted(rows, 'row')}{fewer}", file=sys.stderr)
     return Path(settings.output)
 
@@ -96,7 +98,7 @@ def _check_model(settings: SuggestSettings, predictor: Predictor) -> None:
 def _most_uncertain(
     settings: SuggestSettings, predictor: Predictor, labelled: Sequence[Dataset | MemoryRows]
 ) -> tuple[int, list[_Candidate]]:
-    """The number of rows, and the most uncertain ones that are unlike `labelled`, each text once."""
+    """The number of rows, and the most uncertain ones that lack a label and are unlike `labelled`, each text once."""
     known = [row for rows in labelled for row in _plain_rows(rows, predictor.task)]
     size, count, seen, pool = pool_size(settings.count), 0, set(known), []
     threshold = getattr(predictor.task.config, "label_threshold", None) or 0.5
@@ -109,12 +111,18 @@ def _most_uncertain(
                 similar = nearly_equal(plain, known)
                 found = zip(numbers, rows, plain, predictions, similar, strict=True)
                 for number, row, text, prediction, is_labelled in found:
+                    is_labelled = is_labelled or _has_label(given[number], row, predictor.task)
                     if not is_labelled and text not in seen:
                         seen.add(text)
                         measured = uncertainty_of(prediction, threshold)
                         pool.append(_Candidate(given[number], row, text, prediction, *measured))
             pool = heapq.nlargest(size, pool, key=lambda candidate: candidate.uncertainty)
     return count, pool
+
+
+def _has_label(given: dict | str, row: Mapping[str, Any], task: Task) -> bool:
+    values = [given.get(name) for name in label_columns(row, task)] if isinstance(given, dict) else []
+    return not all(is_missing(value) or value == [] for value in values)
 
 
 def _plain_rows(rows: Dataset | MemoryRows, task: Task) -> list[Row]:

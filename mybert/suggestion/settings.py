@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from mybert.settings import declare
 from mybert.settings.declare import FILE, ROWS, check, setting
+from mybert.settings.shared import ERRORS
 from mybert.tasks.settings import LABELLING_FORMS, PredictSettings
 
 _MOST = 5000
@@ -32,6 +33,9 @@ class SuggestSettings(PredictSettings):
     )
     format: str | None = declare.output(
         None, "Form of the output; label-studio and argilla write .json (default: by suffix).", choices=LABELLING_FORMS
+    )
+    errors: str = declare.data(
+        "strict", "Rows that cannot be used stop the command (strict) or are left out (skip).", choices=ERRORS
     )
     engine: str = field(default="local", init=False)
     resume: bool = field(default=False, init=False)

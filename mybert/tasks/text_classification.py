@@ -30,7 +30,9 @@ from mybert.rows.labels import (
     REGRESSION,
     SINGLE,
     ProblemType,
+    are_names,
     check_numbering,
+    differ,
     find_problem,
     label_name,
     plain,
@@ -51,7 +53,7 @@ _PAIRS = (
     ("question", "sentence"),
     ("question", "passage"),
 )
-_SINGLES = ("sentence", "review", "document", "content", "body", "tweet")
+_SINGLES = ("sentence", "review", "document", "content", "body", "tweet", "data")  # `data` is older doccano's
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +95,12 @@ class TextClassification(Task):
         """Reads lists and separated labels, and renames labels by `--label-names`."""
         if "label" not in rows.column_names:
             return rows
-        labels = rows["label"][:]
-        if self.options.problem in (None, "multi-label") and self.config.problem_type in (None, MULTI):
+        labels, trained = rows["label"][:], self.config.problem_type
+        asked = PROBLEMS.get(self.options.problem or "")
+        if {trained, asked} <= {None, MULTI}:
             labels = [expand_label(label, self.options.label_separator) for label in labels]
-        if SINGLE in (PROBLEMS.get(self.options.problem or ""), self.config.problem_type):
-            labels = of_one_kind(labels, single=True)
+        if trained or asked != MULTI:
+            labels = of_one_kind(labels, trained or asked or (SINGLE if are_names(labels) else None))
         names = self.options.given_names()
         present = set(map(label_name, _flat(labels)))
         for label, name in names.items():
@@ -109,7 +112,9 @@ class TextClassification(Task):
 
     def joined(self, rows: Dataset) -> Dataset:
         labels = [expand_label(label, self.options.label_separator) for label in rows["label"][:]]
-        return with_column(rows.remove_columns("label"), "label", of_one_kind(labels, single=False))
+        problem = PROBLEMS.get(self.options.problem or "") or (SINGLE if are_names(labels, least=2) else MULTI)
+        labels = of_one_kind(labels, problem)
+        return with_column(rows.remove_columns("label"), "label", labels)
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         found, given = super().find_columns(names, source, labelled), self.options.given_columns()
@@ -137,6 +142,8 @@ class TextClassification(Task):
                 message = check_target(label, str(problem), known)
                 if not message and training and self.options.problem is None and looks_like_list(label):
                     message = f"{NOT_A_LIST.format(short(label))}; --problem single-label takes it as a name"
+                elif training and self.options.problem is None and isinstance(label, list) and not differ(label):
+                    message = message and f"{message}; --problem multi-label reads several"
                 if message:
                     problems.append(Problem(row, message))
         return sorted(problems)

@@ -312,3 +312,47 @@ def test_settings_that_differ_are_those_of_the_trainings(tmp_path):
     for second in (other, scored):
         found = read(compare([one, second], output=tmp_path / f"c-{second.name}", bootstrap=100).path)
         assert found["comparisons"][0]["settings"] == {"layers": [2, 4]}
+
+
+def test_rows_and_labels_are_those_that_another_program_writes_with_other_spaces_and_numbers(tmp_path):
+    rows = [{"id": n, "text": f"a  text {n}", "label": LABELS[n % 3], "prediction": LABELS[n % 2]} for n in range(30)]
+    other = [
+        {
+            "id": f"{row['id']}.0",
+            "text": f" a text\n{row['id']} ",
+            "label": f"{row['label']} ",
+            "prediction": [row["label"]],
+        }
+        for row in rows[::-1]
+    ]
+    write_lines(tmp_path / "other.jsonl", other)
+    found = read(compare([write(tmp_path / "one.csv", rows), tmp_path / "other.jsonl"], output=tmp_path / "c").path)
+    assert [run["metrics"]["accuracy"] for run in found["runs"]] == [pytest.approx(1 / 3), 1.0]
+    other[4]["prediction"] = ["bad", "good"]
+    write_lines(tmp_path / "other.jsonl", other)
+    with pytest.raises(UserError, match=r"other.jsonl, row 5: expected one label, found \['bad', 'good'\]$"):
+        compare([tmp_path / "one.csv", tmp_path / "other.jsonl"], output=tmp_path / "c2")
+
+
+def test_lists_in_cells_are_several_labels(tmp_path):
+    lines = [
+        {"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}, "reference": ["a", "b"], "input": {"text": str(n)}}
+        for n in range(20)
+    ]
+    (tmp_path / "run").mkdir()
+    write_lines(tmp_path / "run" / "predictions.jsonl", lines)
+    facts = {"task": "text-classification", "settings": {}, "metrics": {}}
+    (tmp_path / "run" / "results.json").write_text(json.dumps(facts))
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps({"stage": "evaluate", "settings": {}}))
+    rows = [{"text": str(n), "label": "['a', 'b']", "prediction": "['a', 'b']" if n else "[]"} for n in range(20)]
+    for first in (tmp_path / "run", write(tmp_path / "one.csv", rows)):
+        found = read(
+            compare([first, write(tmp_path / "two.csv", rows)], output=tmp_path / f"c-{Path(first).stem}").path
+        )
+        assert found["metric"] == "f1_micro"
+        assert found["runs"][1]["metrics"]["f1_micro"] == pytest.approx(2 * 38 / (38 + 40))
+
+
+def test_a_seed_is_named_once(files, tmp_path):
+    with pytest.raises(UserError, match=r"the run .* names .*bad.csv twice; name each seed once"):
+        compare([f"{files['bad']}, {files['bad']}", files["good"]], output=tmp_path / "c")

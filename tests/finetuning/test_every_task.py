@@ -170,7 +170,7 @@ def test_a_row_that_cannot_be_used_is_named_with_its_line_before_training(
 
 
 LOOKED_FOR = (
-    "looked for text, sentence1, premise, question1, question, sentence, review, document, content, body, tweet"
+    "looked for text, sentence1, premise, question1, question, sentence, review, document, content, body, tweet, data"
 )
 FILES = {  # task, file and message
     "empty": ("text-classification", "train.jsonl", "", " is empty"),

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import unicodedata
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,15 +192,15 @@ def test_labels_keep_their_order_in_a_stored_configuration(problem, tmp_path):
 
 @pytest.mark.parametrize("labels", [["grain;wheat", "wheat", "corn;grain"], ["grain;wheat", "grain", "corn"]])
 def test_joined_labels_are_warned_about(labels):
-    (warning,) = _warnings({"rows": 20, "balance": dict.fromkeys(labels, 6)}, task_of())
+    (warning,) = _warnings(20, Counter(dict.fromkeys(labels, 6)), task_of())
     assert warning == "the label 'grain;wheat' looks like several labels; --label-separator ';' splits them"
-    assert not _warnings({"rows": 20, "balance": {"grain;wheat": 10, "corn": 10}}, task_of())
+    assert not _warnings(20, Counter({"grain;wheat": 10, "corn": 10}), task_of())
 
 
 @pytest.mark.parametrize(("labels", "warned"), [(9, False), (10, True)])
 def test_a_column_of_row_numbers_as_labels_is_warned_of(labels, warned):
     balance = {chr(number) * 3: 1 for number in range(97, 97 + labels)}
-    found = _warnings({"rows": 20, "balance": {"other": 20 - labels} | balance}, task_of())
+    found = _warnings(20, Counter({"other": 20 - labels} | balance), task_of())
     assert any("is --columns label=COLUMN the right column?" in warning for warning in found) == warned
 
 
@@ -300,6 +301,8 @@ def test_numbers_of_any_size_stand_beside_fractions(write_rows):
         (["inf", "0.5"], SINGLE),
         ([1.0, 0.0, None], SINGLE),
         ([["0.5"], []], MULTI),
+        (["a"] * 9 + [["a", "b"]], SINGLE),  # whose row is named then
+        (["a"] * 8 + [["a", "b"]], MULTI),
         ([f"{i / 10}" for i in range(40)] + ["NaN"], REGRESSION),  # whose row is named then
     ],
 )

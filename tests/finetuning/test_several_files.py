@@ -106,3 +106,86 @@ def test_words_with_tags_and_texts_with_spans_are_trained_together(tiny_checkpoi
     split = read_splits(["old.jsonl", "new.json", "more.json"], task_of(tiny_checkpoint, "token-classification"))
     assert split.rows["tokens"][:] == [["the", "film"], ["a", "book"], ["a", "song"]]
     assert split.rows["tags"][:] == [["O", "B-ART"]] * 3
+
+
+def kept(path, rows: list[dict]) -> str:
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("tool", ["studio", "argilla"])
+@pytest.mark.parametrize(
+    ("answers", "label"),
+    [
+        ([["good"], ["good"]], "good"),
+        ([["good", "long"], ["long", "good"]], ["good", "long"]),
+        ([["bad"], ["good"]], None),
+        ([["bad"], ["bad", "long"]], None),
+    ],
+)
+def test_annotations_of_a_row_must_agree(tiny_checkpoint, tmp_path, tool, answers, label):
+    few = [{"text": f"film {n}", "label": ["bad", "long"] if label != "good" and n % 2 else "bad"} for n in range(4)]
+    write_lines(tmp_path / "few.jsonl", few)
+    if tool == "studio":
+        rows = [{"data": {"text": "a film"}, "annotations": [choices(*names) for names in answers]}]
+    else:
+        given = [{"value": names if len(names) > 1 else names[0], "user_id": "u"} for names in answers]
+        rows = [{"fields": {"text": "a film"}, "responses": {"label": given}}]
+    task = task_of(tiny_checkpoint)
+    split = read_splits([str(tmp_path / "few.jsonl"), kept(tmp_path / "new.json", rows)], task)
+    problems = task.check_rows(split.rows, training=True)
+    if label is None:
+        (problem,) = problems
+        assert problem.row == 4 and "its 2 annotations differ" in problem.message and "keep one" in problem.message
+    else:
+        assert not problems and split.rows["label"][4] == label
+
+
+def test_of_several_controls_each_is_a_column(tiny_checkpoint, tmp_path):
+    other = {"from_name": "mood", "type": "choices", "value": {"choices": ["glad"]}}
+    comment = {"from_name": "note", "type": "textarea", "value": {"text": ["why"]}}
+    rows = [{"data": {"text": f"film {n}"}, "annotations": [choices("good")]} for n in range(3)]
+    rows[1]["annotations"][0]["result"] += [other, comment]
+    split = read_splits([kept(tmp_path / "two.json", rows)], task_of(tiny_checkpoint))
+    assert split.rows["label"][:] == ["good"] * 3
+    split = read_splits([kept(tmp_path / "two.json", rows)], task_of(tiny_checkpoint, columns=["label=mood"]))
+    assert split.rows["label"][:] == [None, "glad", None]
+    rows[1]["annotations"][0]["result"] = [comment]
+    alone = read_splits([kept(tmp_path / "one.json", rows)], task_of(tiny_checkpoint))
+    assert alone.rows["label"][:] == ["good", None, "good"]
+
+
+@pytest.mark.parametrize("tool", ["studio", "argilla"])
+def test_an_export_that_nobody_labelled_lacks_labels_not_columns(finetune, tmp_path, capsys, tool):
+    guess = {"label": {"value": "x", "score": None, "agent": "m"}}
+    rows = {
+        "studio": {"data": {"text": "a film"}, "predictions": [{"result": choices("x")["result"]}]},
+        "argilla": {"fields": {"text": "a film"}, "suggestions": guess, "responses": {}},
+    }
+    assert finetune("text-classification", "--train", kept(tmp_path / "new.json", [rows[tool]] * 3)) == 2
+    assert "3 of 3 rows cannot be used: rows 1, 2, 3: the label is missing" in capsys.readouterr().err
+
+
+def test_few_rows_with_several_labels_beside_single_ones_are_named(finetune, opinions, write_rows, tmp_path, capsys):
+    write_lines(tmp_path / "new.jsonl", [{"text": f"a {n}", "label": ["bad", "good"][: 1 + n % 2]} for n in range(3)])
+    words = ("text-classification", "--train", write_rows("old.jsonl", opinions), tmp_path / "new.jsonl")
+    assert finetune(*words) == 2
+    error = capsys.readouterr().err
+    assert f"line 2 of {tmp_path / 'new.jsonl'}: 2 labels, ['bad', 'good'], where one is expected; --problem" in error
+    assert "1 of" in error and finetune(*words, "--problem", "single-label") == 2
+    assert "1 of" in (error := capsys.readouterr().err) and "--problem multi-label" not in error
+    assert finetune(*words, "--errors", "skip", "--max-steps", 1, output="skipped") == 0
+    assert "single label: 2 labels" in capsys.readouterr().out
+    assert finetune(*words, "--problem", "multi-label", "--max-steps", 1, output="several") == 0
+    assert "several labels: 2 labels" in capsys.readouterr().out
+
+
+def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_rows, tmp_path, capsys):
+    empty = tmp_path / "empty.csv"
+    pd.DataFrame({"text": [row["text"] for row in opinions[:3]], "label": ["", " ", "bad"]}).to_csv(empty, index=False)
+    words = ("--train", write_rows("old.jsonl", opinions), empty, "--errors", "skip", "--max-steps", 1)
+    assert finetune("text-classification", *words, output="kept") == 0
+    printed = capsys.readouterr().out
+    assert "corrected by rows of later files: 1 row\n" in printed and f"2 of {empty}, 3 of {empty}" in printed
+    data = read_results(tmp_path / "kept")["data"]
+    assert sum(data[part]["rows"] for part in ("train", "validation") if part in data) == len(opinions)

@@ -96,7 +96,7 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
         (
             "classifier",
             ["--output", "o.jsonl", "--labelled", "rows.jsonl"],
-            "no row is left that is unlike",
+            "no row is left that has no label and is unlike",
         ),
         ("classifier", [], "--output"),
     ],
@@ -112,3 +112,24 @@ def test_mistakes_are_one_line(models, tmp_path, monkeypatch, capsys, model, wor
     error = capsys.readouterr().err
     assert re.search(message, error), error
     assert not list(tmp_path.glob("o.*"))
+
+
+@pytest.mark.parametrize("model", ["classifier", "multi", "tagger"])
+def test_rows_with_a_label_are_no_suggestions(models, tmp_path, capsys, model):
+    column, label = (
+        ("spans", [[0, 1, "PER"]]) if model == "tagger" else ("label", ["good"] if model == "multi" else "good")
+    )
+    empty = [None, "", []]
+    rows = [{"text": text, column: empty[n % 3] if n < 6 else label} for n, text in enumerate(texts(12, 8))]
+    rows.append({"text": " ", column: None})
+    given = str(write_lines(tmp_path / "rows.jsonl", rows))
+    words = ["suggest", str(models(model)), given, "--output", str(tmp_path / "next.jsonl"), "--count"]
+    assert cli.main([*words, "12", "--errors", "skip"]) == 0
+    assert {row["text"] for row in read_lines(tmp_path / "next.jsonl")} == {row["text"] for row in rows[:6]}
+    assert "suggestions: 6 of 13 rows; the others have labels, cannot be used, or are" in capsys.readouterr().err
+    write_lines(tmp_path / "rows.jsonl", rows[:6])
+    assert cli.main([*words, "12", "--overwrite"]) == 0
+    assert capsys.readouterr().err.rstrip().endswith("suggestions: 6 of 6 rows")
+    write_lines(tmp_path / "rows.jsonl", rows[6:12])
+    assert cli.main([*words, "2", "--overwrite"]) == 2
+    assert "rows.jsonl: no row is left that has no label and is unlike the labelled rows" in capsys.readouterr().err
