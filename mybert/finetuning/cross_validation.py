@@ -24,16 +24,21 @@ _LOGITS = "logits.npz"
 
 def cross_validated(job: Job, run: Run, output: Path) -> Job:
     """The job with predictions of models of other folds for its training rows, in place of validation rows."""
-    few = job.data.few_labels and "validation" not in job.data.splits
-    if job.settings.folds is None and not few:
+    folds, train = folds_of(job), job.data.splits["train"]
+    if folds is None:
         return job
-    folds, train = job.settings.folds or FOLDS, job.data.splits["train"]
     features = job.task.features(train.rows, job.tokenizer, training=False)
     logits = _out_of_fold(job, run, output / RUNS, features, folds)
     task = job.task.with_config(**job.task.tuned(logits, features, train.rows))
     held_out = train._replace(source=f"{folds} folds of {train.source}", left_out=0)
     splits = {"train": train, "validation": held_out, **job.data.splits}
     return dataclasses.replace(_with_data(job, out_of_fold=logits, splits=splits), task=task)
+
+
+def folds_of(job: Job) -> int | None:
+    """The number of folds; None: no row is predicted by the model of another fold."""
+    few = job.data.few_labels and "validation" not in job.data.splits
+    return job.settings.folds or (FOLDS if few else None)
 
 
 def _with_data(job: Job, **changes: Any) -> Job:

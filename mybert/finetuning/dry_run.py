@@ -10,6 +10,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from mybert.common.quantities import duration, with_unit
 from mybert.common.tables import print_table
+from mybert.finetuning.cross_validation import folds_of
 from mybert.finetuning.recipes import Run
 from mybert.finetuning.training import Job, build_trainer
 from mybert.tasks.base import rows_cut
@@ -26,7 +27,7 @@ def dry_run(job: Job, planned: Sequence[Run]) -> None:
         _print_plan(job, planned, trainer)
     trainer.train()
     if trainer.is_world_process_zero():
-        _print_measurement(planned, trainer)
+        _print_measurement(planned, trainer, folds_of(job) or 1)
 
 
 def _print_plan(job: Job, planned: Sequence[Run], trainer: RunTrainer) -> None:
@@ -46,13 +47,16 @@ def _print_plan(job: Job, planned: Sequence[Run], trainer: RunTrainer) -> None:
     print_table("Plan", rows)
 
 
-def _print_measurement(planned: Sequence[Run], trainer: RunTrainer) -> None:
-    """Prints speed, memory, and the time of all runs; those of other recipes read the rows in proportion to epochs."""
+def _print_measurement(planned: Sequence[Run], trainer: RunTrainer, folds: int) -> None:
+    """Prints speed, memory, and the time of all runs; those of other recipes read the rows in proportion to epochs.
+
+    The models of `folds` together read the rows one time less than there are folds.
+    """
     on_gpu = trainer.args.device.type == "cuda"
     memory = torch.cuda.max_memory_allocated() if on_gpu else psutil.Process().memory_info().rss
     seconds = trainer.seconds_per_step
     tokens = trainer.state.num_input_tokens_seen / trainer.state.global_step
-    runs = sum(run.recipe.epochs for run in planned) / planned[0].recipe.epochs
+    runs = folds - 1 + sum(run.recipe.epochs for run in planned) / planned[0].recipe.epochs
     print(
         f"measured: {seconds:.3g} s per step, {tokens / seconds:,.0f} tokens/s, {with_unit(memory, 'B')} of memory; "
         f"{duration(runs * trainer.planned_steps() * seconds)} of training in total, without evaluation"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from datasets import Dataset
 
+from mybert.common.errors import UserError
 from mybert.tasks.base import Task
 from mybert.tasks.reading import hash_of, row_digests
 
@@ -56,10 +57,19 @@ def _groups(rows: Dataset, task: Task) -> Sequence[int]:
 
 
 def fold_of_rows(rows: Dataset, task: Task, folds: int, seed: int) -> np.ndarray:
-    """(rows,) the fold of each row, from 0. A label is spread evenly over the folds; equal texts are in one fold."""
+    """(rows,) the fold of each row, from 0. A label is spread evenly over the folds; equal texts are in one fold.
+
+    Raises:
+        UserError: there are fewer different texts than folds.
+    """
     keys, labels = _groups(rows, task), task.row_labels(rows)
     first = {key: sorted(labels[row]) for row, key in reversed([*enumerate(keys)])}
     order = sorted(first, key=lambda key: (first[key], hash_of(f"{seed} {key}")))
+    if len(order) < folds:
+        raise UserError(
+            f"{folds} folds need as many rows with different texts, and the {len(keys):,} training rows have "
+            f"{len(order):,}; choose fewer by --folds, or add rows"
+        )
     places = {key: place % folds for place, key in enumerate(order)}
     return np.array([places[key] for key in keys])
 

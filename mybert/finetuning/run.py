@@ -98,7 +98,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     """Loads and checks what all runs share."""
     task, tokenizer = new_task(settings)
-    few = arguments.world_size == 1 and not settings.dry_run and few_labels.may_be_few(settings, arguments)
+    few = arguments.world_size == 1 and few_labels.may_be_few(settings, arguments)
     task, data = load_data(settings, task, tokenizer, arguments.seed, arguments.process_index == 0, few)
     check_slices([split for name, split in data.splits.items() if name != "train"], settings.slices)
     if data.validation_features is None:

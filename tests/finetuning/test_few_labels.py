@@ -1,5 +1,6 @@
 """Few labels: the parts against formulas, transformers and scikit-learn; runs and folds against runs by hand."""
 
+import re
 import signal
 from collections import Counter
 
@@ -140,6 +141,21 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     for option in (["--num-train-epochs", "1"], ["--validation-share", "0.2"], ["--freeze", "encoder"]):
         assert cli.main([*map(str, words), "--overwrite", "--max-steps", "2", *option]) == 0
         assert not read_results(tmp_path / "out")["few_labels"]
+
+
+def test_a_dry_run_plans_few_labels_and_more_folds_than_texts_are_refused(
+    tiny_checkpoint, opinions, write_rows, tmp_path, capsys
+):
+    rows = [*opinions[:24], *opinions[:2]]
+    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--train", write_rows("rows.jsonl", rows)]
+    words = [*map(str, [*words, "--output", tmp_path / "out", "--use-cpu", "true", "--max-length", 32])]
+    assert cli.main([*words, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "in 4 folds" in text and "held out" not in text and not (tmp_path / "out").exists()
+    assert re.search("training features .* 26 ", text) and re.search("steps of the first run .* 8 ", text)
+    assert cli.main([*words, "--folds", "25"]) == 2
+    expected = "25 folds need as many rows with different texts, and the 26 training rows have 24; choose fewer"
+    assert expected in capsys.readouterr().err
 
 
 def test_a_label_with_one_row_is_absent_from_its_fold(tiny_checkpoint, opinions, write_rows, tmp_path):
