@@ -13,6 +13,7 @@ from mybert.rows.labels import check_label, label_name
 from mybert.rows.splits import Problem, text_problem
 
 _RARE = {"IOB2": ("B", "IOB1"), "IOE2": ("E", "IOE1")}  # a letter, and the scheme that has it between entities only
+_AROUND = re.compile(r"^[\s\u200b\ufeff]+|[\s\u200b\ufeff]+$")
 _LOOKS_LIKE_O = frozenset("0oO\u03bf\u039f\u043e\u041e\u3007\uff2f")  # also Greek, Cyrillic, ideographic and wide ones
 
 
@@ -56,6 +57,21 @@ def respelt(tag: str, found: TagSet) -> str | None:
 def _plain(tag: str) -> str:
     """A tag without the differences of a slip: case, spaces, and the character between position and type."""
     return re.sub(r"[\W_]+", "-", tag.strip()).strip("-").casefold()
+
+
+def without_spaces(rows: Sequence[Any], known: Mapping[str, int]) -> list[Any] | None:
+    """Lists of tags without white space and invisible characters around a tag, but for `known` labels of a model.
+
+    None if no tag has any.
+    """
+    found = {tag for tags in rows if isinstance(tags, list) for tag in tags if isinstance(tag, str)} - known.keys()
+    bare = {tag: _AROUND.sub("", tag) for tag in found if _AROUND.search(tag)}
+    if not bare:
+        return None
+    return [
+        [bare.get(tag, tag) if isinstance(tag, str) else tag for tag in tags] if isinstance(tags, list) else tags
+        for tags in rows
+    ]
 
 
 def tokens_message(tokens: Any) -> str | None:

@@ -30,7 +30,7 @@ from mybert.rows.label_columns import expand_label, looks_like_list
 from mybert.rows.labels import is_missing, label_name, sort_labels
 from mybert.rows.splits import Problem
 from mybert.rows.tables import with_column
-from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message
+from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message, without_spaces
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
 from mybert.tasks.base import ROW, ColumnNames, Matrix, Prediction, Task, map_rows
@@ -135,7 +135,7 @@ class TokenClassification(Task):
         return {**(COLUMNS if labelled else {"text": COLUMNS["text"]}), **(VERDICT if is_prodigy else {})}
 
     def prepare(self, rows: Dataset) -> Dataset:
-        """Splits texts into words, and aligns their spans with the words."""
+        """Splits texts into words, aligns their spans with the words, and drops spaces around tags."""
         for name in ("tokens", "tags"):  # a table has lists as texts
             if name in rows.column_names and any(isinstance(value, str) for value in rows[name][:]):
                 values = [expand_label(value, None) for value in rows[name][:]]
@@ -146,7 +146,10 @@ class TokenClassification(Task):
                 "the model was trained on words of a script without spaces; a text is split at spaces, punctuation "
                 "and ideographs only, so pass its words as a list (`tokens`)"
             )
-        return words_and_tags(rows, self._splitter) if is_text else rows
+        rows = words_and_tags(rows, self._splitter) if is_text else rows
+        if "tags" not in rows.column_names or (tags := without_spaces(rows["tags"][:], self.label2id)) is None:
+            return rows
+        return with_column(rows.remove_columns("tags"), "tags", tags)
 
     def plain_row(self, line: str, source: str) -> dict[str, Any]:
         """The line as a text."""

@@ -221,6 +221,20 @@ def test_a_stray_tag_is_named_with_its_remedy(tag, remedy, training):
     assert made.check_rows(rows.select(range(50)), training) == []
 
 
+@pytest.mark.parametrize("around", ["{} ", " {}", "{}\t", "{}\r", "{}\xa0", "{}\u200b", "\ufeff{}"])
+def test_spaces_around_tags_are_no_part_of_them(around):
+    plain = ["B-PER", "I-PER", "O", "B-LOC"]
+    rows = Dataset.from_list([{"tokens": list("abcd"), "tags": [around.format(tag) for tag in plain]}] * 3)
+    made = task()
+    read = made.prepare(rows)
+    assert read["tags"][:] == [plain] * 3
+    assert made.fitted(read).config.tag_scheme == "IOB2"
+    other = made.prepare(Dataset.from_list([{"tokens": list("abcd"), "tags": [around.format("B-PER"), *plain[1:]]}]))
+    assert other["tags"][:] == [plain], "of one tag as of all"
+    trained = made.fitted(rows)  # by an earlier version
+    assert trained.prepare(rows)["tags"][:] == rows["tags"][:]
+
+
 def test_many_kinds_of_stray_tags_do_not_change_the_scheme_of_a_single_type():
     strays = ["0", "nan", "Disease", "-", "X"]
     rows = [*["B-Disease I-Disease O B-Disease"] * 60, *(f"B-Disease {tag} O O" for tag in strays)]
