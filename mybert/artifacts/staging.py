@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -274,13 +275,14 @@ def report_full_disk(path: str | Path, needed: int | None = None, remedy: str = 
 
 
 def _is_full(stream: TextIO | None) -> bool:
-    """Whether a standard stream still holds what it could not write."""
+    """Whether a standard stream still holds what it could not write, or its disk is full."""
     try:
-        if stream is not None:
-            stream.flush()
-    except OSError as error:
+        if stream is None:
+            return False
+        stream.flush()
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and shutil.disk_usage(stream.fileno()).free < _SOME_ROOM
+    except OSError as error:  # also of a stream without a file
         return error.errno in FULL_DISK
-    return False
 
 
 def _error_number(error: Exception) -> int | None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from forked import exit_status
@@ -386,10 +387,12 @@ def test_an_output_without_permission_is_refused_before_anything_is_written(job,
     assert not list(out.parent.iterdir())
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_of_the_log_is_not_reported_as_that_of_the_output(tmp_path, monkeypatch):
-    with open("/dev/full", "w", encoding="utf-8") as full, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", full)
-        with pytest.raises(OSError, match="No space left on device"), report_full_disk(tmp_path / "output"):
-            print("a line of the log", flush=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_full_disk_of_the_log_is_not_reported_as_that_of_the_output(tmp_path, monkeypatch, is_full):
+    full, free = SimpleNamespace(free=0), SimpleNamespace(free=10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full if is_full and path == log.fileno() else free)
+    with (tmp_path / "log").open("w", encoding="utf-8") as log, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", log)
+        expected = pytest.raises(OSError if is_full else UserError, match="No space left on device")
+        with expected, report_full_disk(tmp_path / "output"):
+            raise OSError(errno.ENOSPC, "No space left on device")
