@@ -105,8 +105,9 @@ def _index(index: Index) -> Head:
 
     columns, title = ("score", "document", "characters", "passage"), "Passages, with the words of the query"
     examples = [[hit.title or " ".join(hit.text.split()[:_WORDS])] for hit in index.sample(_EXAMPLES)]
-    fields = {"Query": 1}
-    return Head("Search", fields, answer, marked=title, columns=columns, examples=examples, action="Search")
+    return Head(  # "Search" is the tab of an encoder, which searches a file
+        *("Search documents", {"Query": 1}, answer), marked=title, columns=columns, examples=examples, action="Search"
+    )
 
 
 # Pretrained models

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
-from mybert import Embedder, Predictor, UserError
+from mybert import Embedder, Predictor, UserError, build_index
 from mybert.demo.run import serve
 from mybert.demo.settings import DemoSettings
 
@@ -28,8 +28,12 @@ return [...document.querySelectorAll(arguments[0])].filter(e => isShown(e) && be
 
 
 @pytest.fixture(scope="module")
-def address(models) -> str:
-    return serve(DemoSettings([str(models(name)) for name in NAMES], port=0, device="cpu"), block=False)
+def address(models, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("documents")
+    (folder / "films.txt").write_text("Ann sings in Rome.")
+    build_index(models("encoder"), folder / "films.txt", output=folder / "index", language="en")
+    shown = [*(str(models(name)) for name in NAMES), str(folder / "index")]
+    return serve(DemoSettings(shown, port=0, device="cpu"), block=False)
 
 
 @pytest.fixture
@@ -110,6 +114,13 @@ def test_every_tab_shows_the_prediction_of_its_model(page, models):
     see(page, "comes from elsewhere")
 
 
+def test_documents_of_an_index_are_searched_beside_an_encoder(page):
+    open_tab(page, "Search documents")
+    see(page, "films.txt: Ann sings in Rome.")
+    use(page, "Search documents", {"Query": "great sea"}, "Search")
+    see(page, "films.txt: Ann sings in Rome.")
+
+
 def test_a_file_of_texts_is_searched(page, models, tmp_path):
     texts = ["a great film", "the dull song", "Ann sings in Rome", "Bert is in the sea"]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
@@ -154,7 +165,17 @@ def test_axe_finds_no_violation_in_any_tab(page, address, axe, theme):
     use(page, "Classify", {"Text": "a great film"})
     see(page, "%")
     found = {}
-    for tab in ("Classify", "Masked words", "Next sentence", "Similarity", "Search", "Tag", "Answer", "Choose"):
+    for tab in (
+        "Classify",
+        "Masked words",
+        "Next sentence",
+        "Similarity",
+        "Search",
+        "Search documents",
+        "Tag",
+        "Answer",
+        "Choose",
+    ):
         open_tab(page, tab)
         found[tab] = page.violations(axe)
     assert {tab: rules for tab, rules in found.items() if rules} == {}
@@ -174,7 +195,7 @@ def test_half_of_a_surrogate_pair_is_answered_in_every_tab(address):
         endpoints = json.load(file)["named_endpoints"]
     tabs = {name: len(found["parameters"]) for name, found in endpoints.items() if "file" not in name}
     tabs = {name: fields for name, fields in tabs.items() if name.startswith("/predict")}
-    assert len(tabs) == 7
+    assert len(tabs) == 8
     for name, fields in tabs.items():
         rows = json.dumps({"data": ["a [MASK] \ud800 film\nthe sea \udc00"] * fields}).encode()
         with urlopen(Request(f"{address}gradio_api/call{name}", rows, {"Content-Type": "application/json"})) as file:
