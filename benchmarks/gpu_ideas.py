@@ -1,11 +1,9 @@
 """Ideas for faster training on a GPU, each alone and together, beside transformers' BERT; `gpu.sh ideas` calls this.
 
-    python benchmarks/gpu_ideas.py [--row base:128:512:512] [--ideas qkv vocabulary norm …] [--markdown FILE]
+    python benchmarks/gpu_ideas.py [--row base:128:512:512] [--ideas norm layers norm+layers …] [--markdown FILE]
 
 An idea replaces a part of the model for this measurement only:
 
-qkv          query, key and value by one matrix product
-vocabulary   the vocabulary projection padded to a multiple of 64 rows; 30,522 is no multiple of 8
 norm         layer norms return bfloat16; under autocast they return float32
 layers       each encoder layer by torch.compile; `top` also embeddings and masked-LM head; `whole` the whole model
 
@@ -23,20 +21,17 @@ from timed_step import Step, on_device
 from torch.nn import functional as F
 from training_step import device_peak, draw, make, useful_flops
 
-from modeling_mybert.attention_mybert import MyBertSelfAttention
-from modeling_mybert.pretraining_heads_mybert import MyBertLMPredictionHead
 from mybert.common.errors import cause
 
 DEVICE = os.environ.get("DEVICE", "cuda")
-IDEAS = ["", "qkv", "vocabulary", "norm", "qkv+vocabulary+norm", "layers", "qkv+vocabulary+norm+layers"]
-IDEAS += ["qkv+vocabulary+norm+layers+top", "whole", "qkv+vocabulary+norm+whole"]
+IDEAS = ["", "norm", "layers", "norm+layers", "norm+layers+top", "whole", "norm+whole"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", default="base:128:512:512", help="SIZE:SEQUENCES:SHORTEST:LONGEST")
     parser.add_argument("--ideas", nargs="+", default=IDEAS)
-    parser.add_argument("--backend", default="sdpa" if DEVICE == "cpu" else "varlen_attn")
+    parser.add_argument("--backend", default="sdpa")
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--markdown", help="file to which the table is added")
     arguments = parser.parse_args()
@@ -90,22 +85,6 @@ def to_compile(model, ideas: list[str]) -> list[torch.nn.Module]:
     return top + (list(model.bert.encoder.layer) if "layers" in ideas else [])
 
 
-def one_product(self, hidden_states, layout, output_attentions=False, rows=None):
-    projections = (self.query, self.key, self.value)
-    weight, bias = (torch.cat([getattr(module, name) for module in projections]) for name in ("weight", "bias"))
-    context, probabilities = self.attend(
-        *F.linear(hidden_states, weight, bias).chunk(3, -1), layout, output_attentions
-    )
-    return context if rows is None else context.index_select(0, rows), probabilities
-
-
-def aligned_vocabulary(self, hidden_states):
-    hidden_states = self.transform(hidden_states).bfloat16()
-    size = self.decoder.out_features
-    weight = F.pad(self.decoder.weight.bfloat16(), (0, 0, 0, -size % 64))
-    return F.linear(hidden_states, weight, F.pad(self.decoder.bias.bfloat16(), (0, -size % 64)))[:, :size]
-
-
 def norm_in_bfloat16(self, x):
     with torch.autocast(x.device.type, enabled=False):  # the kernel computes its statistics in float32
         x, weight, bias = (tensor.bfloat16() for tensor in (x, self.weight, self.bias))
@@ -113,8 +92,6 @@ def norm_in_bfloat16(self, x):
 
 
 REPLACED = {
-    "qkv": (MyBertSelfAttention, "forward", one_product),
-    "vocabulary": (MyBertLMPredictionHead, "forward", aligned_vocabulary),
     "norm": (torch.nn.LayerNorm, "forward", norm_in_bfloat16),
 }
 

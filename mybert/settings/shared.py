@@ -67,7 +67,7 @@ class RunOptions(RunResumeOptions):
     attn_implementation: str | None = declare.model(
         None,
         "Attention backend: eager, sdpa, flex_attention, varlen_attn, flash_attention_2, … (default: sdpa). Falls "
-        "back to sdpa for unsupported features such as dropout.",
+        "back to sdpa for features that it does not support.",
     )
     dry_run: bool = declare.output(False, "Print the plan, measure a few steps, and write nothing.")
 

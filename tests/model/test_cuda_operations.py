@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from modeling_mybert import MyBertForPreTraining
+from modeling_mybert.attention_mybert import MyBertSelfAttention
+from modeling_mybert.padding_mybert import packed_layout
 from mybert.inference import cuda
 
 
@@ -59,7 +61,8 @@ def test_float32_few_rows_hooks_and_other_modules_are_left_to_pytorch(monkeypatc
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_half_precision_on_cuda_gives_the_loss_and_gradient_of_float32(tiny_config):
-    """Padding, dropout 0: sdpa computes it by varlen_attn, and all three products are the faster ones."""
+    """With padding: sdpa computes it by varlen_attn, and the products are the faster ones."""
+    tiny_config.hidden_dropout_prob = tiny_config.attention_probs_dropout_prob = 0.0
     tiny_config.vocab_size, tiny_config.hidden_size, tiny_config.num_attention_heads = 101, 64, 2
     torch.manual_seed(0)
     model = MyBertForPreTraining(tiny_config).cuda()
@@ -85,9 +88,6 @@ def test_attention_dropout_on_cuda_keeps_the_mean(tiny_config):
     tiny_config.hidden_size, tiny_config.num_attention_heads = 64, 2
     tiny_config.attention_probs_dropout_prob, tiny_config.hidden_dropout_prob = 0.2, 0.0
     torch.manual_seed(0)
-    from modeling_mybert.attention_mybert import MyBertSelfAttention
-    from modeling_mybert.padding_mybert import packed_layout
-
     module = MyBertSelfAttention(tiny_config).cuda().bfloat16()
     layout = packed_layout(torch.tensor([0, 7, 8, 40], dtype=torch.int32, device="cuda"), 32, 40)
     x = torch.randn(40, 64, device="cuda").bfloat16()
