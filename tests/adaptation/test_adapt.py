@@ -269,11 +269,6 @@ def test_a_bad_list_of_words_is_refused_and_nothing_is_left(words, message, run,
     assert [path.name for path in tmp_path.iterdir()] == ["words.txt"]
 
 
-def test_a_missing_list_of_words_is_refused_before_the_text_is_read(run, tmp_path):
-    with pytest.raises(UserError, match=r"--words .*words.txt does not exist$"):
-        run(str(tmp_path / "out"), words=str(tmp_path / "words.txt"), inputs=[str(tmp_path / "missing.txt")])
-
-
 def test_a_list_of_words_in_the_output_folder_is_not_overwritten(run, tmp_path):
     (tmp_path / "manifest.json").write_text('{"stage": "adapt"}')
     (tmp_path / "words.txt").write_text("tanker")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -336,19 +335,6 @@ def test_too_little_disk_space_is_refused_and_leaves_nothing(
 def _start(arguments, **options):
     code = "import sys; from mybert.cli import main; sys.exit(main(sys.argv[1:]))"
     return subprocess.Popen([sys.executable, "-c", code, "corpus", *arguments], stderr=subprocess.PIPE, **options)
-
-
-def test_a_full_disk_is_one_message_and_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
-    path = write_jsonl(make_documents(1000))
-    process = _start(
-        [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "2"],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
-    )
-    _, printed = process.communicate(timeout=300)
-    assert process.returncode == 2, printed.decode()
-    assert b"mybert corpus: error: no room to write" in printed
-    assert b"\r" not in printed, "progress bars are for terminals"
-    assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
 
 
 def test_an_interrupted_build_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):

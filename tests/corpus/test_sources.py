@@ -326,16 +326,6 @@ def test_a_damaged_saved_data_set_is_refused_before_reading_it_ends_the_process(
         texts(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
-def test_damaged_compressed_files_are_refused(compress, tmp_path):
-    content = compress(b"".join(b"line %d of many\n" % number for number in range(20_000)))
-    name = "a.txt.gz" if compress is gzip.compress else "a.txt.zst"
-    for damaged in (content[: len(content) // 2], content[:-1], b"no such format"):
-        (tmp_path / name).write_bytes(damaged)
-        with pytest.raises(UserError, match=f"{name} is damaged"):
-            texts(tmp_path / name)
-
-
 def test_files_without_documents_are_counted(tmp_path):
     for name in ("a.jsonl", "b.txt", "c.csv", "d.json", "e.tsv"):
         (tmp_path / name).touch()

@@ -17,7 +17,6 @@ from trained_runs import read_results as results
 
 import mybert
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
-from mybert.artifacts.staging import exclusive_lock
 from mybert.finetuning import report
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.objective import WeightedLoss
@@ -175,14 +174,6 @@ def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_
     (tmp_path / "whole/manifest.json").unlink()
     assert finetune(*words, "--resume", output="whole") == 2
     assert "has no run of `mybert finetune` to continue" in capsys.readouterr().err
-
-
-def test_a_checkpoint_without_its_optimizer_is_not_gone_on_from(finetune, data, interrupted_at_8, capsys):
-    words = ("text-classification", *data, "--num-train-epochs", 2, "--save-only-model", "true")
-    with interrupted_at_8():
-        assert finetune(*words) == 130
-    assert finetune(*words, "--resume") == 2
-    assert "has no optimizer state" in capsys.readouterr().err
 
 
 def test_what_the_caller_has_chosen_stays_as_it_is(tiny_checkpoint, opinions, write_rows, tmp_path):
@@ -465,15 +456,6 @@ def test_a_kill_while_the_folder_is_made_ready_bars_no_way_on(finetune, data, cl
         (output / ".manifest.json.partial").write_text('{"stage"')
     assert finetune("text-classification", *data, "--num-train-epochs", 1, way) == 0
     assert (output / "model.safetensors").is_file() and not (output / ".manifest.json.partial").exists()
-
-
-def test_a_second_run_in_one_output_is_kept_out_while_the_first_is_at_work(finetune, data, tmp_path, capsys):
-    words = ("text-classification", *data, "--num-train-epochs", 1)
-    with exclusive_lock(tmp_path / "out"):
-        assert finetune(*words) == 2
-        assert f"another run is writing to {tmp_path / 'out'}" in capsys.readouterr().err
-    assert finetune(*words) == 0
-    assert not list(tmp_path.glob(".*"))
 
 
 def table_cells(printed: str) -> dict[str, str]:
