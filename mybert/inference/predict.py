@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
 from mybert.artifacts.manifest import PREDICTIONS, identity, json_line, write_manifest
-from mybert.artifacts.parts import Parts, RowsJob
+from mybert.artifacts.resume import Parts, RowsJob
 from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.inference.prediction_files import write_table

@@ -73,9 +73,9 @@ class Segment:
             good[row] = all(has_value(found.get(name), value) for name, value in where.items())
         return good
 
-    def column_names(self, most: int = 1000) -> set[str]:
-        """The columns of the first documents."""
-        return {name for one in self.documents["columns"].slice(0, most).to_pylist() for name in json.loads(one)}
+    def column_names(self) -> set[str]:
+        """The columns of the first thousand documents."""
+        return {name for one in self.documents["columns"].slice(0, 1000).to_pylist() for name in json.loads(one)}
 
     def passage(self, row: int) -> dict[str, Any]:
         """Number of the document, `start`, `end` and `text` of a passage."""

@@ -8,7 +8,7 @@ import pytest
 from forked import exit_status
 
 from mybert import UserError, cli
-from mybert.artifacts.parts import Parts
+from mybert.artifacts.resume import Parts
 from mybert.embedding.settings import EmbedSettings
 
 
