@@ -59,7 +59,7 @@ def suggest(settings: SuggestSettings) -> Path:
         rows, pool = _most_uncertain(settings, predictor, labelled)
         if not pool:
             given = ", ".join(settings.inputs)
-            raise UserError(f"{given}: no row is left that has no label and is unlike the labelled rows")
+            raise UserError(f"{given}: no row is left that is unlike the labelled rows")
         found = _choose(settings, predictor, pool, labelled)
         model = Path(settings.model).name
         write_rows_to_label(path, found, settings.format, model, predictor.task, settings.spreadsheet_safe)
@@ -98,9 +98,13 @@ def _check_model(settings: SuggestSettings, predictor: Predictor) -> None:
 def _most_uncertain(
     settings: SuggestSettings, predictor: Predictor, labelled: Sequence[Dataset | MemoryRows]
 ) -> tuple[int, list[_Candidate]]:
-    """The number of rows, and the most uncertain ones that lack a label and are unlike `labelled`, each text once."""
+    """The number of rows, and the most uncertain ones that are unlike `labelled`, each text once.
+
+    Rows with a label are used only if no row lacks one, as in a pool whose labels are not looked at.
+    """
     known = [row for rows in labelled for row in _plain_rows(rows, predictor.task)]
-    size, count, seen, pool = pool_size(settings.count), 0, set(known), []
+    size, count, every_has_label, seen = pool_size(settings.count), 0, True, set(known)
+    pools: dict[bool, list[_Candidate]] = {False: [], True: []}  # by whether the rows have a label
     threshold = getattr(predictor.task.config, "label_threshold", None) or 0.5
     with Bar(desc="predicting", unit="features") as bar:
         for part in checked_parts(settings.inputs, settings.errors, predictor):
@@ -111,13 +115,19 @@ def _most_uncertain(
                 similar = nearly_equal(plain, known)
                 found = zip(numbers, rows, plain, predictions, similar, strict=True)
                 for number, row, text, prediction, is_labelled in found:
-                    is_labelled = is_labelled or _has_label(given[number], row, predictor.task)
+                    has_label = _has_label(given[number], row, predictor.task)
+                    every_has_label &= has_label
                     if not is_labelled and text not in seen:
                         seen.add(text)
-                        measured = uncertainty_of(prediction, threshold)
-                        pool.append(_Candidate(given[number], row, text, prediction, *measured))
-            pool = heapq.nlargest(size, pool, key=lambda candidate: candidate.uncertainty)
-    return count, pool
+                        candidate = _Candidate(
+                            given[number], row, text, prediction, *uncertainty_of(prediction, threshold)
+                        )
+                        pools[has_label].append(candidate)
+            for has_label, pool in pools.items():
+                pools[has_label] = heapq.nlargest(size, pool, key=lambda candidate: candidate.uncertainty)
+    if count and every_has_label:
+        print("every row has a label; the labels are not used", file=sys.stderr)
+    return count, pools[every_has_label]
 
 
 def _has_label(given: dict | str, row: Mapping[str, Any], task: Task) -> bool:

@@ -96,7 +96,7 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
         (
             "classifier",
             ["--output", "o.jsonl", "--labelled", "rows.jsonl"],
-            "no row is left that has no label and is unlike",
+            "no row is left that is unlike the labelled rows",
         ),
         ("classifier", [], "--output"),
     ],
@@ -115,7 +115,7 @@ def test_mistakes_are_one_line(models, tmp_path, monkeypatch, capsys, model, wor
 
 
 @pytest.mark.parametrize("model", ["classifier", "multi", "tagger"])
-def test_rows_with_a_label_are_no_suggestions(models, tmp_path, capsys, model):
+def test_rows_with_a_label_are_no_suggestions_unless_every_row_has_one(models, tmp_path, capsys, model):
     column, label = (
         ("spans", [[0, 1, "PER"]]) if model == "tagger" else ("label", ["good"] if model == "multi" else "good")
     )
@@ -131,5 +131,6 @@ def test_rows_with_a_label_are_no_suggestions(models, tmp_path, capsys, model):
     assert cli.main([*words, "12", "--overwrite"]) == 0
     assert capsys.readouterr().err.rstrip().endswith("suggestions: 6 of 6 rows")
     write_lines(tmp_path / "rows.jsonl", rows[6:12])
-    assert cli.main([*words, "2", "--overwrite"]) == 2
-    assert "rows.jsonl: no row is left that has no label and is unlike the labelled rows" in capsys.readouterr().err
+    assert cli.main([*words, "2", "--overwrite"]) == 0
+    assert "every row has a label; the labels are not used" in capsys.readouterr().err
+    assert len(read_lines(tmp_path / "next.jsonl")) == 2
