@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from modeling_mybert import MyBertConfig
-from mybert.common.errors import UserError, short, short_list
+from mybert.common.errors import UserError, short, short_list, warn_once
 from mybert.comparison.sides import Rows, Side
 from mybert.rows.labels import label_name, number
 from mybert.tasks import task_class
@@ -106,7 +106,10 @@ def _has_scores(prediction: Mapping[str, Any]) -> bool:
 
 
 def _check_names(every: Sequence[Rows], problem: str) -> None:
-    """Raises a UserError if no prediction of a file is a label of the references: it has other names for them."""
+    """Raises a UserError if no prediction of a file is a label of the references: it has other names for them.
+
+    Warns of predictions of other tools that are no label of the references.
+    """
     known = {label for target in every[0].references for label in (target if problem == MULTI else [target])}
     for rows in every:
         found = {label for prediction in rows.predictions for label in _names(prediction, problem)}
@@ -114,6 +117,10 @@ def _check_names(every: Sequence[Rows], problem: str) -> None:
             raise UserError(
                 f"{rows.source} predicts {short_list(sorted(found))}, and the references are "
                 f"{short_list(sorted(known))}; write the same names in both"
+            )
+        if not any(map(_has_scores, rows.predictions)) and (unknown := found - known):
+            warn_once(
+                f"{rows.source}: no reference is {short_list(sorted(unknown))}; these predictions count as wrong"
             )
 
 

@@ -13,13 +13,14 @@ from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.io.files import file_format
 from mybert.io.record_formats import READERS
 from mybert.reports.stage_files import StageFiles, read_stage
-from mybert.rows.label_columns import expand_label, looks_like_list
+from mybert.rows.label_columns import expand_label, looks_like_list, of_cell
 from mybert.rows.labels import is_missing, label_name, number
 from mybert.tasks.reading import readable
 
 _PREDICTIONS = ("prediction", "predicted", "predicted_label", "pred", "prediction_label", "output", "label")
 _REFERENCES = ("reference", "gold", "true", "true_label", "gold_label", "target", "label", "labels", "answer")
 _OF_PREDICTION = ("label", "labels", "score", "scores", "tags", "tokens", "entities", "offsets", "answer", "choice")
+_TEXTS = ("label", "answer", "choice")  # of these; other values are JSON in the cells of a table
 _PLACES = ("line", "row", "source", "error", "input", "reference")
 
 
@@ -180,10 +181,12 @@ def _as_lists(values: list[Any]) -> list[Any]:
 
 def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[Any, Any, dict]:
     """Prediction, reference and input of a record. Columns that `--columns` names are read where a file has them."""
-    given, named = fields.get("input"), settings.named("reference")
-    ours = isinstance(given, Mapping) and not {*settings.named("prediction")} & {*fields}
+    given, named = _input_of(fields), settings.named("reference")
+    ours = given is not None and not {*settings.named("prediction")} & {*fields}
     if ours:  # a line of predictions.jsonl, or of the output of `mybert predict`
         prediction = {name: fields[name] for name in _OF_PREDICTION if name in fields}
+        cells = [name for name, value in prediction.items() if isinstance(value, str) and name not in _TEXTS]
+        prediction |= {name: of_cell(prediction[name]) for name in cells}
         reference = fields["reference"] if "reference" in fields else _first(given, (*named, *_REFERENCES))[1]
         return prediction, reference, dict(given)
     usual = (*settings.named("prediction"), *_PREDICTIONS)
@@ -198,6 +201,14 @@ def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tup
     rest.pop(known, None)
     kept = {column: x for column, x in rest.items() if column not in _PLACES and column not in ("score", "scores")}
     return value, reference, kept
+
+
+def _input_of(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The row of a prediction of ours, whose columns are `input.text` and so on in tables; None in other files."""
+    if isinstance(fields.get("input"), Mapping):
+        return fields["input"]
+    prefix = "input."
+    return {name.removeprefix(prefix): fields[name] for name in fields if name.startswith(prefix)} or None
 
 
 def _first(fields: Mapping[str, Any], names: Iterable[str]) -> tuple[str | None, Any]:

@@ -17,7 +17,14 @@ from mybert.finetuning.few_labels import has_few_labels
 from mybert.finetuning.held_out import draw_by_content, held_out_rows
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels, load_teacher, stored_logits, with_labels_of, with_logits
-from mybert.finetuning.summary import count_tokens, duplicate_rows, overview, print_overview, with_max_length
+from mybert.finetuning.summary import (
+    count_tokens,
+    differing_labels,
+    duplicate_rows,
+    overview,
+    print_overview,
+    with_max_length,
+)
 from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.sentence_modules import sentence_length
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
@@ -131,7 +138,11 @@ def load_data(
     if verbose:
         print(*lines, sep="\n")
         print_overview(found, task)
-        for line in [*duplicates, *_warnings(found["train"]["rows"], task.label_distribution(train.rows), task)]:
+        for line in [
+            *duplicates,
+            *differing_labels(train, task),
+            *_warnings(found["train"]["rows"], task.label_distribution(train.rows), task),
+        ]:
             print(f"warning: {line}")
     train_features = task.features(splits["train"].rows, tokenizer, training=True)
     if teacher:

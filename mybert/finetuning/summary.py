@@ -10,12 +10,12 @@ from datasets import Dataset
 from sklearn.feature_extraction.text import CountVectorizer
 from transformers import PreTrainedTokenizerBase
 
-from mybert.common.errors import visible
+from mybert.common.errors import short_list, visible
 from mybert.common.languages import marks
 from mybert.common.tables import print_table
 from mybert.finetuning.held_out import draw_rows
 from mybert.rows.similar_rows import nearly_equal, plain_text
-from mybert.rows.splits import Split
+from mybert.rows.splits import Problem, Split
 from mybert.tasks.base import Task
 from mybert.tasks.reading import input_texts, row_digests
 
@@ -135,6 +135,23 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
                 f"{len(shared):,} of {len(keys[other]):,} ({', '.join(shown)})"
             )
     return lines
+
+
+def differing_labels(split: Split, task: Task) -> list[str]:
+    """A warning if rows with equal inputs have different labels, with the places of the first ones."""
+    first, found = dict[int, int](), list[tuple[int, int]]()
+    labels = [sorted(some) for some in task.row_labels(split.rows)]
+    for row, key in enumerate(row_digests(split.rows, task)):
+        twin = first.setdefault(key, row)
+        if labels[row] != labels[twin]:
+            found.append((twin, row))
+    shown = [
+        " and ".join(f"{split.place(Problem(row, ''))} ({short_list(labels[row]) or 'none'})" for row in pair)
+        for pair in found[:_SHOWN]
+    ]
+    more = "; …" if len(found) > _SHOWN else ""
+    line = f"rows of {split.source} with equal texts and different labels: {len(found):,} ({split.unit}s "
+    return [f"{line}{'; '.join(shown)}{more}); correct one label of each"] if found else []
 
 
 def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from json_files import read_lines, write_lines
 from scipy import stats
 from sklearn import metrics
 
+import mybert
 from mybert import UserError, cli, compare
 from mybert.comparison.paired import differences
 from mybert.comparison.scoring import task_of
@@ -356,3 +357,27 @@ def test_lists_in_cells_are_several_labels(tmp_path):
 def test_a_seed_is_named_once(files, tmp_path):
     with pytest.raises(UserError, match=r"the run .* names .*bad.csv twice; name each seed once"):
         compare([f"{files['bad']}, {files['bad']}", files["good"]], output=tmp_path / "c")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+@pytest.mark.parametrize("model", ["classifier", "multi"])
+def test_tables_of_predict_are_matched_by_the_columns_of_their_rows(models, tmp_path, caplog, suffix, model):
+    label = (lambda n: [["sad"], ["sad", "long"]][n % 2]) if model == "multi" else (lambda n: ["bad", "good"][n % 2])
+    rows = [{"text": f"a film {n}", "label": label(n)} for n in range(20)]
+    task = models(model)
+    mybert.evaluate(model=task, data=write_lines(tmp_path / "rows.jsonl", rows), output=tmp_path / "run", bootstrap=0)
+    shuffled = write_lines(tmp_path / "other.jsonl", rows[::-1])
+    mybert.predict(model=task, inputs=[str(shuffled)], output=str(tmp_path / f"p.{suffix}"))
+    found = read(compare([tmp_path / "run", tmp_path / f"p.{suffix}"], output=tmp_path / "c", bootstrap=100).path)
+    assert found["difference"] == 0 and found["runs"][0]["metrics"] == found["runs"][1]["metrics"]
+    assert found["rows"] == 20 and "no column in common" not in caplog.text
+
+
+def test_predictions_that_no_reference_is_are_named(tmp_path, caplog):
+    rows = [
+        {"text": str(n), "label": LABELS[n % 3], "prediction": LABELS[n % 3].upper() if n % 2 else "good"}
+        for n in range(12)
+    ]
+    one = write(tmp_path / "one.csv", rows)
+    compare([one, one], output=tmp_path / "c", bootstrap=100)
+    assert f"{one}: no reference is BAD, FAIR, GOOD; these predictions count as wrong" in caplog.text

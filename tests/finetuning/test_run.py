@@ -473,8 +473,8 @@ def table_cells(printed: str) -> dict[str, str]:
     ],
 )
 def test_defaults_depend_on_the_width_and_the_number_of_steps(tiny_checkpoint, opinions, capsys, given, rate, epochs):
-    words = {"task": "sentiment", "model": str(tiny_checkpoint), "train": opinions[:20], "output": "out"}
-    mybert.finetune(**words, **given, use_cpu=True, disable_tqdm=True, dry_run=True)
+    words = {"task": "sentiment", "model": str(tiny_checkpoint), "train": opinions[:20], "validation_share": 0.1}
+    mybert.finetune(**words, **given, output="out", use_cpu=True, disable_tqdm=True, dry_run=True)
     printed = capsys.readouterr().out
     cells = table_cells(printed)
     assert (cells["learning rate of the first run"], cells["epochs"]) == (rate, epochs)

@@ -189,3 +189,25 @@ def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_ro
     assert "corrected by rows of later files: 1 row\n" in printed and f"2 of {empty}, 3 of {empty}" in printed
     data = read_results(tmp_path / "kept")["data"]
     assert sum(data[part]["rows"] for part in ("train", "validation") if part in data) == len(opinions)
+
+
+def test_equal_texts_with_different_labels_are_named_with_their_files(
+    finetune, write_rows, opinions, tmp_path, capsys
+):
+    extra = [
+        {"text": "A  film", "label": "good"},
+        {"text": "a film", "label": "bad"},
+        {"text": "a book", "label": "bad"},
+    ]
+    old = write_rows("old.jsonl", [*opinions, {"text": "the book", "label": "bad"}])
+    new = write_rows("new.jsonl", [*extra, {"text": "a  book", "label": "bad"}])
+    assert finetune("text-classification", "--train", old, new, "--max-steps", 1) == 0
+    line = f"equal texts and different labels: 1 (lines 1 of {new} (good) and 2 of {new} (bad)); correct one"
+    assert line in capsys.readouterr().out
+    rows = [{"text": "a film", "label": ["good", "long"]}, {"text": "a film", "label": ["long", "good"]}]
+    rows += [{"text": f"a {n}", "label": []} for n in range(3)]
+    assert (
+        finetune("text-classification", "--train", write_rows("several.jsonl", rows), "--max-steps", 1, output="two")
+        == 0
+    )
+    assert "different labels" not in capsys.readouterr().out

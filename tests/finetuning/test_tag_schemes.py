@@ -202,7 +202,7 @@ STRAY = {
     "write O": ["0", "o", "\u041e"],  # the last one is a Cyrillic letter
     "write a tag such as": ["B-", "B", "-PER", "PERSON", "_", "nan"],
     "write I-PER": ["I -PER", "I- PER", "I--PER", "I\u2013PER", "I\u2212PER"],
-    "write B-PER": ["B_PER", "b-PER", "B-PER "],
+    "write B-PER": ["B_PER", "b-PER"],
 }
 
 
