@@ -246,16 +246,30 @@ def _answer_messages(answers: Any, context: str) -> list[str]:
         return [f"{counted(len(texts), 'answer')}, but {len(starts)} answer_start"]
     messages = []
     for text, start in zip(texts, starts, strict=True):
+        start = (
+            int(start) if isinstance(start, float) and start.is_integer() else start
+        )  # of one fraction, all are floats
         if not isinstance(text, str) or not text.strip() or not isinstance(start, int):
             messages.append(f"the answer {short(text)} at {short(start)} is no text and its first character")
         elif start < 0 or context[start : start + len(text)] != text:
             found = context[max(start, 0) : max(start, 0) + len(text)]
             place = context.find(text)
             hint = "the context does not have it" if place < 0 else f"the context has it at {place}"
+            hint = _other_unit(text, start, context) or hint
             messages.append(
                 f"the answer {short(text)} does not stand at character {start} ({short(found)} does); {hint}"
             )
     return messages
+
+
+def _other_unit(text: str, start: int, context: str) -> str:
+    """What `start` counts if it is the place of an answer in bytes of UTF-8 or units of UTF-16; else ""."""
+    for unit, encoding, size in (("UTF-16 units", "utf-16-le", 2), ("bytes of UTF-8", "utf-8", 1)):
+        before, rest = (part := context.encode(encoding, "surrogatepass"))[: start * size], part[start * size :]
+        if start > 0 and rest.startswith(text.encode(encoding, "surrogatepass")):
+            place = len(before.decode(encoding, "ignore"))
+            return f"{start} counts {unit}, so count characters, as Python does: {place}"
+    return ""
 
 
 def read_nested(path: Path) -> Dataset | None:

@@ -233,3 +233,17 @@ def test_windows_are_in_order_for_a_tokenizer_that_truncates_on_the_left(tiny_ch
     found, expected = (encode_windows(each, "very", "good bad film " * 9, 14, 2, 3) for each in (left, right))
     assert found.encoding["offset_mapping"] == expected.encoding["offset_mapping"]
     assert len(expected.encoding["input_ids"]) > 2 and left.truncation_side == "left"
+
+
+@pytest.mark.parametrize(("size", "unit"), [(2, "UTF-16 units"), (1, "bytes of UTF-8")])
+def test_places_of_answers_in_another_unit_are_named_with_the_right_one(size, unit):
+    context = "😀é 😀 sung by Ann, and by Ann"
+    places = [place for place in range(len(context)) if context.startswith("Ann", place)]
+    for place in places:
+        before = context[:place]
+        wrong = len(before.encode("utf-16-le")) // 2 if size == 2 else len(before.encode("utf-8"))
+        row = {"question": "who", "context": context, "answers": {"text": ["Ann"], "answer_start": [wrong]}}
+        (problem,) = task().check_rows(Dataset.from_list([row]), training=True)
+        assert f"{wrong} counts {unit}" in problem.message and problem.message.endswith(f": {place}")
+        right = {**row, "answers": {"text": ["Ann"], "answer_start": [float(place)]}}
+        assert not task().check_rows(Dataset.from_list([right]), training=True)
