@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import WEIGHTS_NAME
 from transformers.utils.hub import cached_file
@@ -31,6 +32,7 @@ from mybert.artifacts.checkpoint_folder import (
 )
 from mybert.common.errors import UserError, cause, did_you_mean, short
 from mybert.common.json_io import read_json_object
+from mybert.common.quantities import counted
 from mybert.inference.cpu import optimize_for_inference
 from mybert.inference.devices import choose_device, quiet_loading, torch_dtype
 from mybert.inference.onnx_model import ONNX_FILE
@@ -189,6 +191,8 @@ def explain_unreadable(name: str, checked: bool = False) -> Iterator[None]:
             f"checkpoint {name}: its PyTorch weights contain more than tensors and could run code when loaded "
             f"({refused.strip()}); use a copy in safetensors"
         ) from error
+    except SafetensorError as error:
+        raise UserError(f"checkpoint {name}: its weights are damaged ({cause(error)}); copy it again") from error
     except Exception as error:  # transformers and torch validate few types, so any exception is possible
         if (Path(name) / ONNX_FILE).is_file():
             raise UserError(
@@ -248,12 +252,12 @@ def _refuse_unknown(name: str, left_out: Iterable[str], model: PreTrainedModel) 
             unknown.append(key)
     if unknown:
         raise UserError(
-            f"checkpoint {name} has {len(unknown)} weights that BERT does not have, such as {unknown[0]}: it computes "
-            "something else; merge an adapter into its BERT, or use the code that the model came with"
+            f"checkpoint {name} has {counted(len(unknown), 'weight')} that BERT does not have, such as {unknown[0]}: "
+            "it computes something else; merge an adapter into its BERT, or use the code that the model came with"
         )
 
 
 def refuse_missing(name: str, missing: Iterable[str], remedy: str) -> None:
     """Raises a UserError that ends with `remedy` if weights of checkpoint `name` are missing."""
     if lacking := sorted(missing):
-        raise UserError(f"checkpoint {name} lacks {len(lacking)} weights, such as {lacking[0]}; {remedy}")
+        raise UserError(f"checkpoint {name} lacks {counted(len(lacking), 'weight')}, such as {lacking[0]}; {remedy}")

@@ -338,7 +338,7 @@ def test_only_line_feeds_end_a_token_of_the_vocabulary_file(checkpoint):
 def test_damaged_weights_are_refused(bundle, checkpoint):
     path = checkpoint / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    assert f"{checkpoint} cannot be used" in refusal(bundle)
+    assert f"{checkpoint}: its weights are damaged" in refusal(bundle)
 
 
 def test_a_bert_of_transformers_is_published_with_the_code_added(bundle, checkpoint):
