@@ -50,8 +50,9 @@ def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, layout: Any, 
 
 @torch.compiler.assume_constant_result
 def _has_flash(device: torch.device) -> bool:
-    """Whether PyTorch's flash attention supports the GPU: NVIDIA's from Ampere on."""
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
+    """Whether PyTorch has flash attention for the GPU: NVIDIA's from Ampere on."""
+    built = torch.version.hip is None and torch.backends.cuda.is_flash_attention_available()
+    return built and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _computed_type(x: Tensor) -> torch.dtype:
