@@ -176,9 +176,7 @@ class _EndOfStep(TrainerCallback):
         self.pace = pace
         self._marks: dict[str, int] = {}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         clock = self.pace.clock
         if clock is not None:
             clock.start()
@@ -186,9 +184,7 @@ class _EndOfStep(TrainerCallback):
             for name, parts in self.pace.events.items():
                 self._marks[name] = math.floor(self.pace.share * parts)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         sampler = self.pace.sampler
         state.epoch = sampler.position(state.global_step) / len(sampler.lengths)
         sampler.forget(state.global_step - 2 * max(int(state.logging_steps), 50))

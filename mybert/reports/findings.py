@@ -4,24 +4,21 @@ import contextlib
 from pathlib import Path
 
 from mybert.artifacts.manifest import REPORT, REPORTS
-from mybert.reports.checks import corpus, evaluation, finetuning, pretraining, training
 from mybert.reports.finding import LEVELS, Finding
 from mybert.reports.stage_files import StageFiles, explain_missing, read_stage
-
-_PRETRAINING = (*pretraining.CHECKS, *training.CHECKS)
-_CHECKS = {
-    "corpus": corpus.CHECKS,
-    "pretrain": _PRETRAINING,
-    "adapt": _PRETRAINING,
-    "distill": _PRETRAINING,
-    "finetune": (*finetuning.CHECKS, *evaluation.CHECKS, *training.CHECKS),
-    "evaluate": evaluation.CHECKS,
-}
 
 
 def find(files: StageFiles) -> list[Finding]:
     """The findings of all checks that apply to a stage; stages without checks of their own get those of training."""
-    checks = _CHECKS.get(files.stage, training.CHECKS)
+    from mybert.reports.checks import corpus, evaluation, finetuning, pretraining, training  # few commands judge
+
+    of_pretraining = (*pretraining.CHECKS, *training.CHECKS)
+    checks = {
+        "corpus": corpus.CHECKS,
+        **dict.fromkeys(("pretrain", "adapt", "distill"), of_pretraining),
+        "finetune": (*finetuning.CHECKS, *evaluation.CHECKS, *training.CHECKS),
+        "evaluate": evaluation.CHECKS,
+    }.get(files.stage, training.CHECKS)
     with explain_missing(files):
         found = [finding for check in checks for finding in check(files)]
     return sorted(found, key=lambda finding: LEVELS.index(finding.level))

@@ -43,7 +43,6 @@ from mybert.rows.tables import with_column
 from mybert.tasks.base import CUT, ROW, ColumnNames, Matrix, Prediction, Task, encode_pairs, map_rows
 from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.tasks.options import TextOptions
-from mybert.tasks.simple_models import bag_of_words
 
 _PAIRS = (
     ("text", "text_pair"),
@@ -283,6 +282,8 @@ class TextClassification(Task):
     simple_model = "bag of words"
 
     def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction]:
+        from mybert.tasks.simple_models import bag_of_words  # here, since predicting does not need it
+
         texts, others = (
             list(zip(*(split[name][:] for name in self.inputs if name in train.column_names), strict=True))
             for split in (train, rows)

@@ -36,7 +36,6 @@ from mybert.tasks import entities
 from mybert.tasks.base import ROW, ColumnNames, Matrix, Prediction, Task, map_rows
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.options import TokenOptions
-from mybert.tasks.simple_models import most_frequent_tags
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
@@ -318,6 +317,8 @@ class TokenClassification(Task):
     simple_model = "most frequent tag of each word"
 
     def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction]:
+        from mybert.tasks.simple_models import most_frequent_tags  # here, since predicting does not need it
+
         known = train["tokens"][:], self.references(train), rows["tokens"][:]
         return [{"tags": tags} for tags in most_frequent_tags(*known)]
 

@@ -40,16 +40,12 @@ class SaveAfterEvaluation(TrainerCallback):
     def __init__(self) -> None:
         self._postponed = False
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         ends_epoch = float(state.epoch).is_integer()
         if control.should_save and ends_epoch and args.eval_strategy == IntervalStrategy.EPOCH:
             control.should_save, self._postponed = False, True
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         control.should_save |= self._postponed
         self._postponed = False
 

@@ -25,9 +25,7 @@ class LiveDisplay(TrainerCallback):
         self._progress: Progress | None = None
         self._evaluating: Any = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if not state.is_world_process_zero:
             return
         self._losses: list[float] = []
@@ -37,9 +35,7 @@ class LiveDisplay(TrainerCallback):
         self._progress.update(self._training, completed=state.global_step)
         self._progress.start()
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._progress is not None:
             self._progress.update(self._training, completed=state.global_step, total=state.max_steps)
 
@@ -58,9 +54,7 @@ class LiveDisplay(TrainerCallback):
             self._evaluating = self._progress.add_task("evaluating", total=total, unit="batches", details="")
         self._progress.advance(self._evaluating)
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._progress is not None and self._evaluating is not None:
             self._progress.remove_task(self._evaluating)
             self._evaluating = None
@@ -90,9 +84,7 @@ class LiveDisplay(TrainerCallback):
         lengths = itertools.accumulate(len(part) + 2 for part in details)
         return [part for part, length in zip(details, lengths, strict=True) if length <= free]
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

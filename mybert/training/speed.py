@@ -23,16 +23,12 @@ class StepTimer(TrainerCallback):
     def __init__(self, report: Callable[[float, int, int], None], stop: bool = False):
         self.report, self.stop = report, stop
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.first, self.mark, self.seconds = state.global_step, time.perf_counter(), 0.0
         self.skipped = min(_WARM_UP, max(0, state.max_steps - self.first - 1))
         self.steps = min(_MEASURED, max(1, state.max_steps - self.first - self.skipped))
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         step = state.global_step - self.first - self.skipped
         if step not in range(self.steps + 1):
             return
@@ -45,9 +41,7 @@ class StepTimer(TrainerCallback):
             self.report(self.seconds / self.steps, self.steps, self.first)
             control.should_training_stop |= self.stop
 
-    def _restart_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def _restart_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.mark = time.perf_counter()
 
     on_evaluate = on_save = _restart_step

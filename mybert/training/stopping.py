@@ -86,16 +86,12 @@ class StopOnSignal(TrainerCallback):
         before, self._pending = self._pending, current
         return before is not None and before.read() != [0.0]
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._any_process(args):
             self._stops = control.should_training_stop = True
             args.save_only_model = False  # a checkpoint without the optimizer cannot be resumed
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._stops:
             control.should_save = True
             ends = float(state.epoch).is_integer() or state.global_step >= state.max_steps

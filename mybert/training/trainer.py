@@ -399,9 +399,7 @@ class _StartOfTraining(TrainerCallback):
     def __init__(self, metrics: TrainingMetrics, history: History):
         self.metrics, self.history = metrics, history
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         # the folder may have been moved since the path was stored
         folder = str(args.output_dir)
         best = Path(folder) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
@@ -411,9 +409,7 @@ class _StartOfTraining(TrainerCallback):
         self.history.restart(folder, state.log_history)
         self.metrics.start()
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         threads.share()
 
     on_prediction_step = on_step_end
