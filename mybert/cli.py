@@ -19,6 +19,7 @@ from mybert.commands import COMMANDS
 from mybert.common.errors import UserError, short
 from mybert.common.machine import keep_freed_memory
 from mybert.common.terminal import whole_words
+from mybert.io.files import is_unicode
 from mybert.settings.options import options_without_import, unknown_name
 from mybert.settings.parse import build_parser, parse_settings
 
@@ -153,6 +154,10 @@ def _run_command(name: str, argv: list[str], has_output: bool) -> None:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for logger in _VERBOSE:
         logging.getLogger(logger).setLevel(logging.ERROR)
+    if odd := [
+        word for word in argv if not is_unicode(word)
+    ]:  # manifests, safetensors and Arrow cannot name such a file
+        raise UserError(f"{short(odd[0])} has bytes that are not UTF-8; rename the file or folder")
     command = COMMANDS[name]
     settings = parse_settings(
         command.settings_types(), argv, f"mybert {name}", command.summary, command.examples, check_places
