@@ -16,7 +16,14 @@ BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>.+) -->\n)?```(?P<language>python|bash)\n(?P<code>.*?)^```", re.M | re.S
 )
 OUTPUT = re.compile(r"--output (\S+)|output=\"(\S+)\"")
-PAGES = ("README.md", "docs/start.md", "docs/guides", "docs/concepts", "docs/reference/other-libraries.md")
+PAGES = (
+    "README.md",
+    "docs/start.md",
+    "docs/tutorial.md",
+    "docs/guides",
+    "docs/concepts",
+    "docs/reference/other-libraries.md",
+)
 LINKING_PAGES = ("README.md", "CONTRIBUTING.md", "docs/reference/other-libraries.md")
 REPLACED = (  # in Python blocks and commands: full size → small size
     (r"max_steps=[\d_]+", "max_steps=2"),
@@ -24,6 +31,8 @@ REPLACED = (  # in Python blocks and commands: full size → small size
     (r"max_length=128", "max_length=32"),
     (r'size="\w+"', 'size="tiny"'),
     (r"--size \w+", "--size tiny"),
+    (r"sentence-transformers/all-MiniLM-L6-v2", "model"),
+    (r"MOST, CHECKED, WRONG = .*", "MOST, CHECKED, WRONG = 30, 30, 20"),
     (r'(task="text-classification",)', r"\1 max_steps=2,"),
 )
 NOT_RUN = ("pip", "make", "source", "python3", "torchrun", "hf", "git", "mybert plan", "mybert quickstart")
