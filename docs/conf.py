@@ -40,6 +40,8 @@ ACCESSIBLE = {  # for keyboards and screen readers; what axe-core finds in the p
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',
     '<aside class="toc-drawer': '<aside aria-label="This page" class="toc-drawer',
     '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+    '<div class="highlight-text notranslate"><div class="highlight"><pre>': '<div class="highlight-text notranslate">'
+    '<div class="highlight"><pre tabindex="0">',
     '<th class="head"><p></p></th>': "<td></td>",
     '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
 }
