@@ -24,7 +24,7 @@ from mybert.io.files import file_format
 from mybert.rows.annotations import read_argilla
 from mybert.rows.splits import Problem, Split
 from mybert.rows.tables import MemoryRows
-from mybert.tasks.bootstrap_scores import every_row
+from mybert.tasks.bootstrap_scores import Scores, every_row
 from mybert.tasks.options import TaskOptions
 
 ROW = "row"  # column of features: index of the row that the feature belongs to
@@ -361,9 +361,7 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         """Every metric on each of `samples` (samples, rows), which are indices of rows drawn with replacement."""
 
     @abstractmethod

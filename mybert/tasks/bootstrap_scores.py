@@ -17,6 +17,7 @@ LABEL_COLUMNS = ("reference", "predicted", "correct", "precision", "recall", "F1
 """Headers of the fields of `LabelScores`."""
 _FEW = 100  # rows
 Labelled = Set[tuple[Any, ...]]  # pairs of a label and the place where it occurs
+Scores = dict[str, list[float]]  # of each sample, by metric
 
 
 class LabelScores(NamedTuple):
@@ -61,7 +62,7 @@ def every_row(rows: Sequence[Any]) -> np.ndarray:
     return np.arange(len(rows))[None]
 
 
-def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> dict[str, list[float]]:
+def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> Scores:
     """Accuracy, F1 (mean over the classes that occur; of class 1 if there are two) and Matthews correlation."""
     right = _counts(np.where(predicted == true, true, classes), classes + 1, samples)[:, :classes]
     of_true, of_predicted = _counts(true, classes, samples), _counts(predicted, classes, samples)
@@ -76,7 +77,7 @@ def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples:
     return _as_lists({name: values[1:] for name, values in scores.items()})
 
 
-def multi_label(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
+def multi_label(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> Scores:
     """(N, C) booleans → F1 over all labels together, its mean over labels, and the share of rows all right."""
     times = _counts(np.arange(len(true)), len(true), samples)  # (1 + R, N) how often each row is in each sample
     right, of_true, of_predicted = (times @ each.astype(float) for each in (predicted & true, true, predicted))
@@ -88,7 +89,7 @@ def multi_label(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) ->
     return _as_lists({name: values[1:] for name, values in scores.items()})
 
 
-def regression(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> dict[str, list[float]]:
+def regression(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> Scores:
     """(N,) numbers → Pearson's and Spearman's correlation, and the mean squared error."""
     one, other = predicted[samples], true[samples]
     ranks = stats.rankdata(one, axis=1), stats.rankdata(other, axis=1)
@@ -154,5 +155,5 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.zeros_like(below), where=below > 0)
 
 
-def _as_lists(scores: dict[str, Any]) -> dict[str, list[float]]:
+def _as_lists(scores: dict[str, Any]) -> Scores:
     return {name: np.asarray(values, dtype=float).tolist() for name, values in scores.items()}

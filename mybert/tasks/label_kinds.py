@@ -17,6 +17,7 @@ from mybert.common.quantities import counted
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, known_name
 from mybert.tasks import bootstrap_scores
 from mybert.tasks.base import Matrix, Prediction
+from mybert.tasks.bootstrap_scores import Scores
 
 _BASELINES = 20  # maximum number of labels whose baselines are computed
 
@@ -87,9 +88,7 @@ class LabelKind(ABC):
         return Counter(label for reference in references for label in self.labels(reference))
 
     @abstractmethod
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         """See `Task.bootstrap`."""
 
     @abstractmethod
@@ -133,9 +132,7 @@ class SingleLabel(LabelKind):
     def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         return [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
 
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         labels = [prediction["label"] for prediction in predictions]
         predicted, true = (np.array([self.ids[label] for label in each]) for each in (labels, references))
         return bootstrap_scores.single_label(predicted, true, len(self.ids), samples)
@@ -182,9 +179,7 @@ class MultiLabel(LabelKind):
         sets = [list(statistics.mode(tuple(sorted(labels)) for labels in references)), labels]
         return [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
 
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         predicted = self.chosen([prediction["labels"] for prediction in predictions])
         return bootstrap_scores.multi_label(predicted, self.chosen(references), samples)
 
@@ -234,9 +229,7 @@ class Regression(LabelKind):
         names = next(names for names in precisions if len(set(names)) == len(names))  # 2000.8 and 2001.6 are 2e+03
         return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
 
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         scores = np.array([prediction["score"] for prediction in predictions])
         return bootstrap_scores.regression(scores, np.array(references), samples)
 

@@ -31,6 +31,7 @@ from mybert.rows.labels import READINGS, is_missing
 from mybert.rows.splits import Problem, Split, text_problem
 from mybert.rows.tables import join_columns, with_column
 from mybert.tasks.base import CUT, ROW, ColumnNames, Prediction, Task, encode_pairs, map_rows
+from mybert.tasks.bootstrap_scores import Scores
 from mybert.tasks.options import ChoiceOptions
 
 _NAMES = "choice_names"  # column of the labels that rows give their choices
@@ -234,9 +235,7 @@ class MultipleChoice(Task):
     def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]
 
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])
         return {"accuracy": right[samples].mean(1).tolist()}
 

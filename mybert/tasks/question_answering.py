@@ -29,6 +29,7 @@ from mybert.io.files import file_format, open_file
 from mybert.rows.splits import Problem, text_problem
 from mybert.tasks import squad_scores as squad
 from mybert.tasks.base import ROW, ColumnNames, Prediction, Task, map_rows
+from mybert.tasks.bootstrap_scores import Scores
 from mybert.tasks.options import AnswerOptions
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
@@ -208,9 +209,7 @@ class QuestionAnswering(Task):
         """No answer to all questions."""
         return [[{"answer": ""}] * len(references)]
 
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         scores = {}
         for name, measure in (("exact_match", squad.exact_match), ("f1", squad.f1)):
             values = [measure(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]

@@ -41,6 +41,7 @@ from mybert.rows.labels import (
 from mybert.rows.splits import Problem, text_problem
 from mybert.rows.tables import with_column
 from mybert.tasks.base import CUT, ROW, ColumnNames, Matrix, Prediction, Task, encode_pairs, map_rows
+from mybert.tasks.bootstrap_scores import Scores
 from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.tasks.options import TextOptions
 
@@ -306,9 +307,7 @@ class TextClassification(Task):
     def classes(self) -> int | None:
         return self.config.num_labels if self.config.problem_type == SINGLE else None
 
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         return self.kind.bootstrap(predictions, references, samples)
 
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:

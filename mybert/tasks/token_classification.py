@@ -34,6 +34,7 @@ from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message,
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
 from mybert.tasks.base import ROW, ColumnNames, Matrix, Prediction, Task, map_rows
+from mybert.tasks.bootstrap_scores import Scores
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.options import TokenOptions
 
@@ -330,9 +331,7 @@ class TokenClassification(Task):
     def classes(self) -> int:
         return len(self.id2label)
 
-    def bootstrap(
-        self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray
-    ) -> dict[str, list[float]]:
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         """Accuracy of tags; precision, recall and F1 of entities if the tags name entities."""
         tags = [prediction["tags"] for prediction in predictions]
         sizes = np.array([len(tags) for tags in references])
