@@ -278,7 +278,7 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
         if not _same(found, expected):
             raise UserError(
                 f"the reference of row {rows.places[place]} is {short(found)} in {rows.source} and {short(expected)} "
-                f"in {first.source}; compare runs with the same references"
+                f"in {first.source}; evaluate all on one file"
             )
     return rows._replace(references=first.references)
 
