@@ -15,7 +15,7 @@ from mybert.reports.components import Predictions, printable
 from mybert.reports.stage_files import is_number
 
 _CELL = 300  # characters of a text
-_AROUND = 15  # words before and after an answer
+_AROUND = 100  # characters before and after an answer
 _FIRST = 25  # rows without JavaScript
 _COLOURS = 5  # of labels of entities
 _CHOICES = 60  # different values up to which a column can be chosen from a list
@@ -143,9 +143,10 @@ def around_answer(given: Any, line: Mapping[str, Any]) -> Any:
         return given
     contexts = {name: text for name, text in given.items() if isinstance(text, str) and text[start:end] == answer}
     for name, text in contexts.items():
-        before, after = text[:start].split()[-_AROUND:], text[end:].split()[:_AROUND]
         if len(text) > _CELL:
-            contexts[name] = f"… {' '.join(before)} {answer} {' '.join(after)} …"
+            before, after = text[max(start - _AROUND, 0) : start], text[end : end + _AROUND]
+            before, after = before.partition(" ")[2] or before, after.rpartition(" ")[0] or after  # whole words
+            contexts[name] = f"… {before}{answer}{after} …"
     return {name: text for name, text in given.items() if name not in contexts} | contexts
 
 

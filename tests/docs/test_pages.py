@@ -32,7 +32,7 @@ REPLACED = (  # in Python blocks and commands: full size → small size
     (r'size="\w+"', 'size="tiny"'),
     (r"--size \w+", "--size tiny"),
     (r"sentence-transformers/all-MiniLM-L6-v2", "model"),
-    (r"MOST, CHECKED, WRONG = .*", "MOST, CHECKED, WRONG = 30, 30, 20"),
+    (r"MOST, CHECKED, WRONG = .*", "MOST, CHECKED, WRONG = 20, 20, 20"),
     (r'(task="text-classification",)', r"\1 max_steps=2,"),
 )
 NOT_RUN = ("pip", "make", "source", "python3", "torchrun", "hf", "git", "mybert plan", "mybert quickstart")
