@@ -11,7 +11,6 @@ from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 LABEL_COLUMNS = ("reference", "predicted", "correct", "precision", "recall", "F1")
 """Headers of the fields of `LabelScores`."""
@@ -45,6 +44,8 @@ def interval_95(
         is_bounded: whether the score is between 0 and 1. Of few rows, the interval is then at least Wilson's, and that
             of a share is Wilson's.
     """
+    from scipy import stats  # here, since predicting does not need it, and its import takes 0.4 s
+
     few, tail = score is not None and rows < _FEW, 2.5
     if few:
         quantile = stats.t.ppf(tail / 100, max(rows - 1, 1)) * math.sqrt(rows / max(rows - 1, 1))
@@ -91,6 +92,8 @@ def multi_label(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) ->
 
 def regression(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> Scores:
     """(N,) numbers → Pearson's and Spearman's correlation, and the mean squared error."""
+    from scipy import stats  # as above
+
     one, other = predicted[samples], true[samples]
     ranks = stats.rankdata(one, axis=1), stats.rankdata(other, axis=1)
     scores = {"pearson": _correlation(one, other), "spearman": _correlation(*ranks)}

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import expit
-from sklearn.metrics import confusion_matrix
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import short_list
@@ -145,6 +144,8 @@ class SingleLabel(LabelKind):
         return [answer]
 
     def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix:
+        from sklearn.metrics import confusion_matrix  # here, since predicting does not need it
+
         names, labels = list(self.ids), [prediction["label"] for prediction in predictions]
         return Matrix(names, confusion_matrix(references, labels, labels=names))
 

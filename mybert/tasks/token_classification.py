@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from datasets import Dataset
 from scipy.special import softmax
-from sklearn.metrics import confusion_matrix
 from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForTokenClassification
@@ -363,6 +362,8 @@ class TokenClassification(Task):
         return spans([prediction["tags"] for prediction in predictions]), spans(references)
 
     def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix:
+        from sklearn.metrics import confusion_matrix  # as in label_kinds.py
+
         names = [name for _, name in sorted(self.id2label.items())]
         tags = references, [prediction["tags"] for prediction in predictions]
         return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
