@@ -39,6 +39,8 @@ def address(models, tmp_path_factory) -> str:
 @pytest.fixture
 def page(browser, address):
     browser.resize(1200)
+    browser.open("about:blank")
+    browser.errors()  # a page that is left with an open stream may report that it was aborted
     browser.open(address)
     yield browser
     resources = browser.run("return performance.getEntriesByType('resource').map(e => e.name)")
