@@ -48,10 +48,10 @@ def may_be_few(settings: FinetuneSettings, arguments: TrainingArguments) -> bool
 
 
 def has_few_labels(task: Task, rows: Dataset) -> bool:
-    """Whether texts have classes, 10 rows or more, and fewer than `FEW` of a class on average."""
+    """Whether texts have classes, 8 rows or more (4 of each of two), and fewer than `FEW` of a class on average."""
     if task.name != "text-classification" or task.config.problem_type not in (SINGLE, MULTI):
         return False
-    return 10 <= len(rows) < FEW * len(task.id2label)
+    return 8 <= len(rows) < FEW * len(task.id2label)
 
 
 def targets_of(labels: int, features: Dataset) -> np.ndarray:
