@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mybert.inference.cpu.processor import HALF
+from mybert.inference.cpu.processor import HALF, may_be_transformed
 from mybert.inference.varlen import varlen
 
 _ALIGNED = 64
@@ -39,11 +39,12 @@ def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, layout: Any, 
 
     Returns:
         None without padding, where sdpa is faster (cuDNN computes it on newer GPUs), and where flash attention
-        supports neither the data type nor the GPU.
+        supports neither the data type, the GPU nor `torch.func`.
     """
-    size = query.shape[-1]
-    supported = query.dtype in HALF and size % 8 == 0 and size <= 256 and _has_flash(query.device)
-    if layout.indices is None or not supported:
+    size = query.shape[-1]  # larger heads have gradients on some GPUs only
+    supported = query.dtype in HALF and size % 8 == 0 and size <= 128 and _has_flash(query.device)
+    transformed = not torch.compiler.is_compiling() and may_be_transformed()
+    if layout.indices is None or not supported or transformed:
         return None
     return varlen(query, key, value, layout.cu_seq_lens, layout.grid[1], module.scaling, dropout)
 
@@ -64,4 +65,5 @@ def _is_plain(module: Any) -> bool:
     """Whether calling a module does nothing but a product: no adapter, no quantised or sharded weights, no hooks."""
     if type(module) is not nn.Linear or type(module.weight) not in (Tensor, nn.Parameter):
         return False
-    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return not hooks and "forward" not in vars(module)  # accelerate replaces it to load weights

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from torch import nn
 
 from modeling_mybert import MyBertForPreTraining
@@ -48,12 +49,16 @@ def test_float32_few_rows_hooks_and_other_modules_are_left_to_pytorch(monkeypatc
         def forward(self, x):
             return super().forward(x) + 1
 
-    plain, adapter, hooked = nn.Linear(16, 99), Adapter(16, 99).bfloat16(), nn.Linear(16, 99).bfloat16()
+    plain, adapter, hooked, offloaded = nn.Linear(16, 99), Adapter(16, 99), nn.Linear(16, 99), nn.Linear(16, 99)
+    adapter, hooked, offloaded = adapter.bfloat16(), hooked.bfloat16(), offloaded.bfloat16()
+    add_hook_to_module(offloaded, AlignDevicesHook("cpu", offload=True))
+    assert offloaded.weight.is_meta
     hooked.register_forward_hook(lambda module, inputs, output: output + 1)
     monkeypatch.setattr(torch.nn.functional, "pad", None)
     monkeypatch.setattr(torch, "cat", None)
     x = torch.randn(2000, 16)
-    for module, rows in ((plain, x), (adapter, x.bfloat16()), (hooked, x.bfloat16()), (hooked, x[:5].bfloat16())):
+    half = x.bfloat16()
+    for module, rows in ((plain, x), (adapter, half), (hooked, half), (hooked, half[:5]), (offloaded, half)):
         assert torch.equal(cuda.linear(module, rows), module(rows))
         found = cuda.linears([module, module], rows)
         assert all(torch.equal(y, module(rows)) for y in found)
