@@ -124,7 +124,8 @@ class Retrieval:
         """
         share = settings.start_share
         if share is None:
-            share = max(_START, known(self.words_weight)) if self._mines_only else 0.0
+            unknown = 1 - known(self.words_weight)
+            share = max(_START, 1 - unknown**2) if self._mines_only else 0.0
         if share:
             state = self.model.state_dict()
             mixed = {
