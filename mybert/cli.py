@@ -154,9 +154,7 @@ def _run_command(name: str, argv: list[str], has_output: bool) -> None:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for logger in _VERBOSE:
         logging.getLogger(logger).setLevel(logging.ERROR)
-    if odd := [
-        word for word in argv if not is_unicode(word)
-    ]:  # manifests, safetensors and Arrow cannot name such a file
+    if odd := [word for word in argv if not is_unicode(word)]:  # safetensors and Arrow cannot name such a file
         raise UserError(f"{short(odd[0])} has bytes that are not UTF-8; rename the file or folder")
     command = COMMANDS[name]
     settings = parse_settings(

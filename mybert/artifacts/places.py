@@ -33,9 +33,8 @@ def check_places(stages: Sequence[Any]) -> None:
         pkgutil.resolve_name(function)(name)
     rows = [name for name, function in reads if function == ROWS]
     for stage in stages:
-        if (
-            rows and getattr(stage, "columns", None) and not getattr(stage, "documents", None)
-        ):  # which have columns too
+        has_documents = getattr(stage, "documents", None)  # whose columns may be meant
+        if rows and getattr(stage, "columns", None) and not has_documents:
             is_labelled = not hasattr(stage, "inputs")  # those of `predict` and the like need no labels
             pkgutil.resolve_name(COLUMNS)(rows, stage.columns, is_labelled)
     inputs = [name for name, _ in reads]

@@ -113,8 +113,8 @@ def bars_on(console: Console, leave: bool = True) -> Progress:
         console=console,
         transient=not leave,
         disable=not console.is_terminal,
-        redirect_stdout=sys.stdout is not None
-        and sys.stdout.isatty(),  # otherwise it is a file or a pipe, which gets what is printed
+        # otherwise it is closed, or a file or a pipe, which gets what is printed
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         refresh_per_second=4,
     )
 

@@ -7,6 +7,7 @@ Shapes: `R` texts, `W` different words, `P` postings (pairs of a word and a text
 """
 
 import contextlib
+import functools
 import hashlib
 import re
 import sys
@@ -61,6 +62,7 @@ _LARGE = (("rows", np.int32), ("counts", np.uint16))
 _NO_HASHES = np.array([], dtype=np.uint64)
 
 
+@functools.cache
 def stop_words(name: str | None) -> frozenset[str]:
     """A list of bm25s; empty for None."""
     with needing("retrieval", "BM25"), _without_jax():

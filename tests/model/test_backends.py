@@ -22,7 +22,7 @@ from modeling_mybert import (
 from modeling_mybert.attention_mybert import MyBertSelfAttention
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout, padded_layout
 from mybert.inference.cpu import attention as attention_on_cpu
-from mybert.inference.cpu import softmax
+from mybert.inference.cpu.elementwise import softmax
 
 DROPPING = ["eager", "sdpa", "sdpa apart"]
 ON_CPU = [*DROPPING, "flex_attention", "varlen_attn"]  # the last two by way of sdpa

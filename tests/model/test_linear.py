@@ -7,7 +7,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from twins import twins
 
-from mybert.inference.cpu import linear, onednn
+from mybert.inference.cpu import onednn
+from mybert.inference.cpu.onednn import linear
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 
