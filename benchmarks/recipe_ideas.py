@@ -10,7 +10,7 @@ from torch import nn
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from modeling_mybert.padding_mybert import places_in_grid
 from mybert.pretraining.data.batching import ExampleDataset
-from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.data.masking import IGNORED, Masker
 
 _BUCKETS = 10
 _SPAN = 0.2  # parameter of the geometric distribution of span lengths (Joshi et al. 2020)
@@ -128,8 +128,26 @@ def skip_tokens(model: MyBertForPreTraining, share: float) -> None:
         layer.forward = on_some
 
 
+def causal(batch: dict, shifted: bool) -> dict:
+    """A padded batch as a causal language model reads it: each token sees itself and the tokens before it.
+
+    With `shifted`, no token is masked, and each label is predicted at the token before it (Charpentier and Samuel
+    2024, "GPT or BERT: why not both?"). Otherwise masked tokens are predicted in their own places. The first token
+    sees nothing else, so there is no next-sentence label.
+    """
+    labels, ids = batch["labels"], batch["input_ids"]
+    if shifted:
+        ids = torch.where(labels == IGNORED, ids, labels)
+        labels = torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], 1)
+    earlier = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+    seen = batch["attention_mask"].bool()[:, None, None, :] & earlier
+    return {"input_ids": ids, "token_type_ids": batch["token_type_ids"], "attention_mask": seen, "labels": labels}
+
+
 class SpanMasker(Masker):
-    """Masks spans of tokens of geometric length, at most 10 (Joshi et al. 2020, SpanBERT)."""
+    """Masks spans of tokens of geometric length, at most `longest` (Joshi et al. 2020, SpanBERT)."""
+
+    longest = 10
 
     def _choose(self, input_ids, lengths, priority, probability):
         rng = np.random.default_rng(int(priority[0]))
@@ -138,7 +156,7 @@ class SpanMasker(Masker):
         maskable = self.maskable[input_ids]
         for start, length, left in zip(np.cumsum(lengths) - lengths, lengths, budget, strict=True):
             for _ in range(20 * left):
-                size = min(rng.geometric(_SPAN), 10, left)
+                size = min(rng.geometric(_SPAN), self.longest, left)
                 first = start + rng.integers(length)
                 span = np.arange(first, min(first + size, start + length))
                 span = span[maskable[span] & ~chosen[span]]

@@ -78,7 +78,9 @@ def read_options() -> argparse.Namespace:
     )
     add("--clip", type=float, default=1.0, help="largest norm of the gradient")
     add("--epsilon", type=float, default=1e-6, help="of AdamW")
-    add("--spans", action="store_true", help="mask spans")
+    add("--spans", type=int, help="mask spans of at most this number of tokens")
+    add("--causal", type=int, help="each batch of this number is read from left to right, see recipe_ideas.causal")
+    add("--causal-in-place", action="store_true", help="masked tokens of causal batches are predicted in their places")
     add("--nsp-from", type=float, default=0.0, help="share of the run without the next-sentence loss")
     add("--skip-layers", type=float, help="largest probability that a layer is skipped")
     add("--skip-tokens", type=float, help="share of the tokens that skip the layers in the middle")
@@ -165,10 +167,15 @@ class Batches:
         self.schedule = Schedule(parse_lengths(options.lengths), *ends)
         self.examples, self.seed = ExampleDataset(corpus.train), options.seed
         self.mean, self.place, self.epoch = corpus.shape.mean_length, 0, 0
+        if options.spans:
+            ideas.SpanMasker.longest = options.spans
         masker = (ideas.SpanMasker if options.spans else Masker).from_tokenizer(
             corpus.tokenizer, probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
         )
-        self.collate = PretrainingCollator(masker, True, corpus.tokenizer.pad_token_id)
+        self.collate, self.pad = (
+            PretrainingCollator(masker, packed, corpus.tokenizer.pad_token_id) for packed in (True, False)
+        )
+        self.number, self.causal, self.shifted = 0, options.causal, not options.causal_in_place
         self.used = permutation(len(self.examples), self.seed, 0)[: options.examples]
         self.order = self.used
         if options.frequent_first or options.keep_frequent < 1:
@@ -185,7 +192,11 @@ class Batches:
         keys = [(self.epoch, int(index)) for index in self.order[self.place : self.place + count]]
         self.place += count
         examples = cut_randomly(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS))
-        return self.collate(dataclasses.replace(examples, mlm_probability=self.schedule.mlm_probability(share)))
+        examples = dataclasses.replace(examples, mlm_probability=self.schedule.mlm_probability(share))
+        self.number += 1
+        if self.causal and self.number % self.causal == 0:
+            return ideas.causal(self.pad(examples), self.shifted)
+        return self.collate(examples)
 
 
 def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
