@@ -1,12 +1,14 @@
 """The page of `mybert explain`: coloured words, values, and attention."""
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from modeling_mybert.entities_mybert import entity_spans, read_tags
 from mybert.common.quantities import counted
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
 from mybert.reports.components import Page, printable
@@ -16,6 +18,7 @@ from mybert.rows.label_columns import rename_label
 from mybert.rows.labels import label_name
 from mybert.tasks.base import Task
 from mybert.tasks.options import TextOptions
+from mybert.tasks.token_classification import TokenClassification
 
 _GAP = 200  # characters of text that the model has not read, between or after words
 _TEXT = 1000  # characters of the text of a row without explanations, and of its label
@@ -109,7 +112,20 @@ def _label(row: Any, task: Task) -> str | None:
         value = value.get("text") or "no answer"
     names = options.given_names() if isinstance(options, TextOptions) else {}
     labels = [label_name(rename_label(one, names)) for one in (value if isinstance(value, list) else [value])]
+    if isinstance(task, TokenClassification):
+        columns = (given["tokens"],) if "tokens" in given else task.inputs["tokens"]
+        words = next((row[name] for name in columns if isinstance(row.get(name), list)), None)
+        labels = _entities(words or [], labels)
     return printable(", ".join(dict.fromkeys(labels))[:_TEXT])
+
+
+def _entities(words: Sequence[Any], tags: list[str]) -> list[str]:
+    """The entities of a sentence, as `_prediction` writes them; the tags if these name none."""
+    found = read_tags(Counter(tags))
+    if found is None or len(words) != len(tags):
+        return tags
+    spans = entity_spans(tags, found.marks)
+    return [f"{' '.join(map(str, words[start:end]))} ({kind})" for start, end, kind in spans] or ["no entity"]
 
 
 def _explanation(found: Mapping[str, Any], texts: Mapping[str, str]) -> dict:

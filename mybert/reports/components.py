@@ -170,9 +170,14 @@ class Section:
 
     @property
     def placed(self) -> list[tuple[Any, str]]:
-        """The parts with their widths; the last half-wide table is `whole` if nothing is beside it."""
+        """The parts with their widths, without gaps: of five thirds, the last two are halves; the last half-wide table
+        is `whole` if nothing is beside it.
+        """
         parts = [part for part in self.parts if part is not None]
         widths = [part.width for part in parts]
+        thirds = [number for number, width in enumerate(widths) if width == "third"]
+        for number in thirds[-2:] if len(thirds) % 3 == 2 else ():
+            widths[number] = "half"
         halves = [number for number, width in enumerate(widths) if width == "half"]
         if len(halves) % 2 and isinstance(parts[halves[-1]], Table):
             widths[halves[-1]] = "whole"

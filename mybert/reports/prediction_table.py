@@ -37,12 +37,12 @@ def prediction_table(
         graded: see `Predictions`.
     """
     lines = list(predictions)
-    id_column = _id_column(lines)
+    id_column = id_column_of(lines)
     rows = [_row(number, line, id_column) for number, line in enumerate(lines, 1)]
     is_entities = mark_entities(rows, lines)
     rows.sort(key=lambda row: -row[1])
     columns = [
-        (id_column or "row", "number" if all(is_number(row[0]) for row in rows) else "text"),
+        name_column(rows, id_column),
         ("error", "number"),
         (names[0], "entities" if is_entities else _kind(rows, 2)),
         (names[1], "entities" if is_entities else _kind(rows, 3)),
@@ -113,7 +113,7 @@ def _kind(rows: list[list], column: int) -> str:
     return "choice" if len({str(row[column]) for row in rows}) <= _CHOICES else "text"
 
 
-def _id_column(lines: Sequence[Mapping[str, Any]]) -> str:
+def id_column_of(lines: Sequence[Mapping[str, Any]]) -> str:
     """The column `id` of the user, in any case, if its values are different; or ""."""
     given = [line.get("input") for line in lines]
     names = [name for name in (given[0] if given and isinstance(given[0], Mapping) else ()) if name.lower() == "id"]
@@ -122,14 +122,35 @@ def _id_column(lines: Sequence[Mapping[str, Any]]) -> str:
     return names[0] if len({str(row[names[0]]) for row in given}) == len(given) else ""
 
 
+def name_column(rows: Sequence[Sequence[Any]], id_column: str) -> tuple[str, str]:
+    """Header and kind of the first column, which names the rows."""
+    return id_column or "row", "number" if all(is_number(row[0]) for row in rows) else "text"
+
+
+def named_row(line: Mapping[str, Any], number: int, id_column: str) -> tuple[Any, Any]:
+    """The id of a row, or its number in the file, and its other columns."""
+    given = line.get("input")
+    if not id_column:
+        return line.get("line", line.get("row", number)), given
+    place = given[id_column]
+    rest = {name: value for name, value in given.items() if name != id_column}
+    return place if is_number(place) else short_cell(str(place)), rest
+
+
+def rows_at(lines: Sequence[Mapping[str, Any]], numbers: Container[int]) -> tuple[str, dict[int, tuple[Any, str]]]:
+    """How rows are named, and the name and the text of those with these `numbers` in the file."""
+    id_column, found = id_column_of(lines), {}
+    for count, line in enumerate(lines, 1):
+        number = line.get("line", line.get("row", count))
+        if number in numbers:
+            row = _row(count, line, id_column)
+            found[number] = row[0], row[5]
+    return id_column or "row", found
+
+
 def _row(number: int, line: Mapping[str, Any], id_column: str) -> list:
     reference, prediction, confidence = answers_of(line)
-    given = line.get("input")
-    place = line.get("line", line.get("row", number))
-    if id_column:
-        given = dict(given)
-        place = given.pop(id_column)
-        place = place if is_number(place) else short_cell(str(place))
+    place, given = named_row(line, number, id_column)
     text = input_text(around_answer(given, line), reference)
     error = line["error"] if is_number(line.get("error")) else 0
     confidence = round(confidence, 4) if is_number(confidence) else None
@@ -171,12 +192,26 @@ def answers_of(line: Mapping[str, Any]) -> tuple[Any, Any, float | None]:
         texts = reference.get("text", reference) if isinstance(reference, Mapping) else reference
         return " | ".join(dict.fromkeys(map(str, texts or ["-"]))), line["answer"] or "-", line.get("score")
     if "choice" in line:
-        scores = line.get("scores")
-        return reference, line["choice"], scores[line["choice"]] if isinstance(scores, list) else None
+        scores, choices = line.get("scores"), _choices(line)
+        confidence = scores[line["choice"]] if isinstance(scores, list) else None
+        if choices and is_number(reference) and reference < len(choices):
+            return choices[reference], choices[line["choice"]], confidence
+        return reference, line["choice"], confidence
     if "label" in line:
         return reference, line["label"], line.get("score")
     score = line.get("score")
     return reference, round(score, 4) if is_number(score) else score, None
+
+
+def _choices(line: Mapping[str, Any]) -> list[str]:
+    """The texts of the choices in a row: a list, or columns whose names differ in the last character; or []."""
+    given, place, text = line.get("input"), line["choice"], line.get("text")
+    if not isinstance(given, Mapping):
+        return []
+    groups = [value for value in given.values() if isinstance(value, list)]
+    for name in (name for name, value in given.items() if value == text):
+        groups.append([given[other] for other in sorted(given) if other[:-1] == name[:-1]])
+    return next((some for some in groups if some[place : place + 1] == [text] and set(map(type, some)) == {str}), [])
 
 
 def _tags(line: Mapping[str, Any], reference: Any) -> tuple[str, str, float | None]:

@@ -81,6 +81,22 @@ def test_the_true_label_of_a_row_is_shown(tmp_path, options, row, label):
     assert [row["label"] for row in data_of(tmp_path / "why.html")["rows"]] == [label]
 
 
+@pytest.mark.parametrize(
+    ("tags", "shown"),
+    [
+        (["O", "B-PER", "I-PER", "B-LOC"], "Ann Lee (PER), Rome (LOC)"),
+        (["O", "O", "O", "B-LOC"], "Rome (LOC)"),
+        (["DET", "NOUN", "NOUN", "NOUN"], "DET, NOUN"),
+    ],
+)
+def test_the_reference_entities_of_a_row_are_shown(tmp_path, tags, shown):
+    row = {"tags": tags, "tokens": ["with", "Ann", "Lee", "Rome"]}
+    record = {"entities": [], "texts": {"text": "with Ann Lee Rome"}, "explanations": [], "line": 1, "input": row}
+    settings = ExplainSettings(model="tagger", inputs=["rows.jsonl"], output=str(tmp_path / "why.html"))
+    write_page(tmp_path / "why.html", [record], [], settings, [], TokenClassification(TokenOptions(), MyBertConfig()))
+    assert [row["label"] for row in data_of(tmp_path / "why.html")["rows"]] == [shown]
+
+
 def test_attention_is_stored_in_bytes_that_sum_to_one(page):
     for example in data_of(page)["attention"]:
         values, size = base64.b64decode(example["values"]), len(example["tokens"])

@@ -26,6 +26,13 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     made["numbers"] = write_report(numbers)
     tags = {"results/task": "token-classification"}
     made["entities"] = write_report(write_stage(folder / "entities", "finetune", tags, ENTITIES))
+    words = ["International", "Committee", "of", "the", "Red", "Cross", "and", "Red", "Crescent", "Societies"]
+    wrapped = [
+        {"tokens": [*words, "x" * shift, *words], "reference": (mark := ["B-ORG", *["I-ORG"] * 9]) + ["O", *mark]}
+        | {"tags": [*["O"] * 11, *mark], "error": 10.0, "line": shift}
+        for shift in range(1, 7)
+    ]
+    made["wrapped"] = write_report(write_stage(folder / "wrapped", "finetune", tags, wrapped))
     return made | {"hostile": write_report(write_stage(folder / "hostile", "finetune", changes, rows))}
 
 
@@ -132,9 +139,18 @@ def test_entities_are_marked_in_their_sentence_and_found_by_a_search(opened):
     browser = opened("entities")
     marks = "[...document.querySelectorAll('.predictions tbody tr:first-child mark')]"
     shown = dict(browser.run(f"return {marks}.map(mark => [mark.innerText, mark.className])"))
-    assert shown["Ann Lee PER"] == shown["Bo ORG"] == "entity wrong"
+    assert shown["Ann Lee\u00a0PER"] == shown["Bo\u00a0ORG"] == "entity wrong"
     browser.first("input[type=search]").send_keys("bo org")
     browser.wait_for("return document.querySelectorAll('.predictions tbody tr').length == 30")
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_an_entity_on_several_lines_keeps_both_edges(width, opened):
+    browser = opened("wrapped", width)
+    edges = """const box = document.querySelector('.predictions .scroll').getBoundingClientRect();
+        return [...document.querySelectorAll('.predictions mark')].flatMap(mark => [...mark.getClientRects()])
+            .map(one => [one.left - box.left, box.right - one.right]);"""
+    assert len(found := browser.run(edges)) > 12 and min(map(min, found)) >= 0
 
 
 def test_the_axis_and_the_colours_are_chosen(opened):

@@ -152,8 +152,8 @@ SHOWN = [  # stage, changes of a good run, patterns that its page has, and texts
     ("finetune", {"results/task": "text-classification"}, [r"The model is right on 90\.0% of 400"], []),
     ("finetune", {"results/task": "token-classification"}, [], ["The model is right on 90.0% of 400"]),
     ("finetune", compared(0.8), ["bag of words, a simple model, 80.0%: the model is clearly better than both."], []),
-    ("finetune", compared(0.88), ["88.0%: the difference from the better one may be chance."], []),
-    ("finetune", compared(0.985), ["98.5%: the model is no better than the better one."], []),
+    ("finetune", compared(0.88), ["88.0%: the difference from bag of words may be chance."], []),
+    ("finetune", compared(0.985), ["98.5%: the model is no better than bag of words."], []),
     ("finetune", {}, ["1 minus the probability of the reference"], []),
     ("finetune", {"results/validation": EVALUATION | SEVERAL}, [], ["1 minus the probability of the reference"]),
     (
@@ -175,7 +175,11 @@ def test_a_mean_squared_error_has_no_place_on_a_scale_from_0_to_1(tmp_path):
     scores = {"mse": 0.4, "pearson": 0.7}
     changes = {"results/validation": {**EVALUATION, "metrics": scores, "constant_baselines": {"mse": 2, "pearson": 0}}}
     text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", changes | {"analysis/slices": {}})))
-    assert text.count('class="interval"') == 1
+    assert text.count('class="interval"') == 1 and "Fine-tuning report: regression" in text
+    alone = {"metrics": {"mse": 0.4}, "constant_baselines": {"mse": 2}, "intervals_95": {"mse": [0.3, 0.5]}}
+    changes["results/validation"] = EVALUATION | alone | {"metric": "mse"}
+    text, _ = read(write_report(write_stage(tmp_path / "other", "finetune", changes | {"analysis/slices": {}})))
+    assert "from 0 to 1" not in text and ">0.3 to 0.5<" in text
 
 
 def scores(tokens: float, bits: float | None) -> dict:
@@ -373,6 +377,39 @@ def test_rows_are_named_by_the_ids_of_the_user_if_these_are_different(ids, shown
     part = prediction_table("rows", rows, NAMES, 10_000)
     assert [part.columns[0], *(row[0] for row in part.first)] == shown
     assert shown[0][0] == "row" or {row[-1] for row in part.first} == {"t"}
+
+
+def test_suspects_are_named_by_the_ids_of_the_user_and_have_whole_words(tmp_path):
+    rows = [
+        {**PREDICTIONS[0], "line": number, "input": {"ID": f"q{number}", "text": "lovely " * 90, "label": "good"}}
+        for number in range(1, 5)
+    ]
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune", {}, rows)))
+    table = text.partition(">Labels that look incorrect<")[2].partition("</table>")[0]
+    header, row = re.findall("<tr>(.*?)</tr>", table, re.S)
+    assert ">ID<" in header and ">q3<" in row
+    assert ">lovely lovely" in row and "lovely… (630 characters)" in row
+
+
+CHOICES_OF = {"context": "it rained", "label": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"choices": ["so we left", "so it burned", "dry"]}, ("so it burned", "dry")),
+        (
+            {"ending0": "so we left", "ending1": "so it burned", "ending2": "dry", "note": "dry"},
+            ("so it burned", "dry"),
+        ),
+        ({"choices": "so we left|so it burned|dry"}, (1, 2)),  # the texts are not known
+        ({"ending0": "dry", "ending2": "so it burned"}, (1, 2)),  # the predicted one is elsewhere
+    ],
+)
+def test_choices_are_shown_by_their_texts(given, shown):
+    row = {"choice": 2, "label": "2", "text": "dry", "scores": [0.1, 0.2, 0.7], "reference": 1, "error": 0.8}
+    (found,) = prediction_table("rows", [{**row, "input": CHOICES_OF | given}], NAMES, 10_000).first
+    assert (found[2], found[3], found[4]) == (*shown, 0.7)
 
 
 def test_a_sentence_is_shown_with_its_entities_and_the_differences():

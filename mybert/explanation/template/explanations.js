@@ -88,6 +88,7 @@ function words(rows) {
       const row = rows[number];
       const card = add(shown, "article", "", "card row");
       const title = add(card, "h3", row.place);
+      title.append(" ");
       add(title, "strong", row.prediction).dir = "auto";
       if (row.label !== null) add(title, "span", `reference: ${row.label}`).dir = "auto";
       const isAlone = row.explanations.length === 1;

@@ -24,8 +24,8 @@ def leaking_rows(files: StageFiles) -> Iterator[Finding]:
             continue
         clean = False
         evidence = (
-            f"{overlap['equal']:,} of {overlap['rows']:,} {overlap['of']} rows are also in the {overlap['in']} rows, "
-            f"{overlap['near']:,} more differ only in case, punctuation, spaces or a few words."
+            f"Of {overlap['rows']:,} {overlap['of']} rows, {overlap['equal']:,} are also in the {overlap['in']} rows, "
+            f"and {overlap['near']:,} differ from one only in case, punctuation, spaces or a few words."
         )
         remedy = f"Remove these rows from the {overlap['in']} rows; the scores on {overlap['of']} rows are too high."
         yield Finding(

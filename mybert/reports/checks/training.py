@@ -236,8 +236,9 @@ def competing_programs(files: StageFiles) -> str:
     if len(free) <= _COMPETING * len(files.training) or not threads:
         return ""
     part = len(free) / len(files.training)
+    when = "Throughout the log" if part > 0.99 else f"In {part:.0%} of the log"
     return (
-        f" In {part:.0%} of the log, other programs left {statistics.median(free):.1f} cores for "
+        f" {when}, other programs left {statistics.median(free):.1f} cores for "
         f"{counted(round(statistics.median(threads)), 'thread')}."
     )
 

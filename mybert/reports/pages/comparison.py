@@ -10,7 +10,16 @@ from mybert.common.quantities import counted, duration
 from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Page, Predictions, Section, Share, Table, Tile
 from mybert.reports.pages.shared import facts, subtitle
-from mybert.reports.prediction_table import answers_of, around_answer, input_text, packed, short_cell
+from mybert.reports.prediction_table import (
+    answers_of,
+    around_answer,
+    id_column_of,
+    input_text,
+    name_column,
+    named_row,
+    packed,
+    short_cell,
+)
 from mybert.reports.stage_files import StageFiles, is_number
 
 _FIRST, _LABELS, _MOST = 25, 100, 20_000  # rows without JavaScript, labels, and rows of a page
@@ -29,7 +38,7 @@ def page(files: StageFiles) -> Page:
     intro = f"{counted(results['rows'], 'row')}, the same for all runs."
     sections = [Section("Scores", [_scores(runs), _cost(runs)], intro)]
     for entry in compared:
-        sections += _comparison(files, entry, metric)
+        sections += _comparison(files, entry, metric, len(compared) > 1)
     sections.append(_curves(runs, metric))
     return Page(
         "Comparison",
@@ -70,9 +79,10 @@ def _cost(runs: Sequence[Mapping]) -> Table | None:
     return Table("Cost", ["run", *known], rows, note) if known else None
 
 
-def _comparison(files: StageFiles, entry: Mapping, metric: str) -> list[Section]:
+def _comparison(files: StageFiles, entry: Mapping, metric: str, is_one_of_many: bool) -> list[Section]:
     first, second = entry["runs"]
     title = f"{second} minus {first}"
+    named = f": {title}" if is_one_of_many else ""
     rows = [
         (
             metric_of(name).title,
@@ -92,9 +102,9 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str) -> list[Section]
     intro = f"{counted(entry['became_right'], 'row')} became right, {entry['became_wrong']:,} wrong."
     return [
         Section(title, [table, _labels(entry)]),
-        Section(f"Where: {title}", groups, "Of many groups, some have a small p value by chance."),
-        Section(f"Changed rows: {title}", [changed] if changed else [], intro),
-        Section(f"Settings that differ: {title}", [_settings(entry)] if entry["settings"] else []),
+        Section(f"Where{named}", groups, "Of many groups, some have a small p value by chance."),
+        Section(f"Changed rows{named}", [changed] if changed else [], intro),
+        Section(f"Settings that differ{named}", [_settings(entry)] if entry["settings"] else []),
     ]
 
 
@@ -132,20 +142,23 @@ def _settings(entry: Mapping) -> Table:
 
 
 def _written(value: Any) -> str:
-    return "-" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "-" if value in (None, []) else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:
     rows = []
-    lines = (line for line in files.lines(CHANGES) if line["run"] == entry["runs"][1])
-    for line in itertools.islice(lines, _MOST):
-        answers = [answers_of({**one, "reference": line["reference"]}) for one in line["predictions"]]
+    found = (line for line in files.lines(CHANGES) if line["run"] == entry["runs"][1])
+    lines = list(itertools.islice(found, _MOST))
+    id_column = id_column_of(lines)
+    for line in lines:
+        answers = [answers_of({**line, **one}) for one in line["predictions"]]
         reference, before, after = answers[0][0], answers[0][1], answers[1][1]
-        text = input_text(around_answer(line["input"], line["predictions"][1]), reference)
-        rows.append([line["row"], line["became"], *map(short_cell, (reference, before, after, text))])
+        place, given = named_row(line, line["row"], id_column)
+        text = input_text(around_answer(given, line["predictions"][1]), reference)
+        rows.append([place, line["became"], *map(short_cell, (reference, before, after, text))])
     if not rows:
         return None
-    columns = [("row", "number"), ("became", "choice"), ("reference", "text")]
+    columns = [name_column(rows, id_column), ("became", "choice"), ("reference", "text")]
     columns += [(name, "text") for name in entry["runs"]] + [("input", "text")]
     total = entry["became_right"] + entry["became_wrong"]
     return Predictions("Changed rows", columns, total, packed(rows), rows[:_FIRST], graded=False)

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from mybert.reports.charts import Line, line_chart, short_percent
 from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Thresholds, Tile, printable
 from mybert.reports.pages.shared import facts, subtitle
-from mybert.reports.prediction_table import prediction_table
+from mybert.reports.prediction_table import prediction_table, rows_at
 from mybert.reports.stage_files import StageFiles
 
 _LABELS = 100
@@ -37,6 +37,10 @@ _THRESHOLDS = (
 )
 _NUMBERS = ("reference", "prediction", "confidence")
 _ERRORS = {
+    "several labels": "The largest errors come first; the error is the number of missing and additional labels.",
+    "regression": "The largest errors come first; the error is the absolute difference.",
+    "one answer": "Incorrect predictions come first. The error is 1 minus the probability of the reference for an "
+    "incorrect prediction, and 0 for a correct one.",
     "token-classification": "The rows with most incorrect tags come first. An entity that the other side lacks has a "
     "dashed border; of tags that name no entities, only incorrect ones are shown.",
     "question-answering": "The worst answers come first; the error is 1 minus the F1 with the best reference.",
@@ -88,18 +92,12 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
     text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}"
     others = {model: scores[name] for model, scores in _simple(found).items() if scores.get(name) is not None}
     text += "".join(f"; {model}, a simple model, {metric.written(value)}" for model, value in others.items()) + ": "
-    judged = [better_than(found, name, other) for other in (constant, *others.values())]
-    good, sure = (all(column) for column in zip(*judged, strict=True))
-    if others:
-        endings = "the model is clearly better than both.", "the difference from the better one may be chance."
-        return text + (endings[0] if sure else endings[1] if good else "the model is no better than the better one.")
-    return text + (
-        "the model is clearly better."
-        if sure
-        else "the difference may be chance."
-        if good
-        else "the model is no better than that."
-    )
+    compared = {"the best constant prediction": constant, **others}
+    best = max(compared, key=lambda model: -compared[model] if metric.is_loss else compared[model])
+    good, sure = better_than(found, name, compared[best])
+    if sure:
+        return f"{text}the model is clearly better{' than both' if others else ''}."
+    return text + (f"the difference from {best} may be chance." if good else f"the model is no better than {best}.")
 
 
 def _simple(found: Mapping[str, Any]) -> dict[str, dict]:
@@ -122,7 +120,8 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
     graded = not files.is_regression
     numbering = _numbering(files, part)
-    table = prediction_table(f"Predictions{named}", files.predictions(part), names, limit, graded)
+    lines = list(files.predictions(part))
+    table = prediction_table(f"Predictions{named}", lines, names, limit, graded)
     return [
         Section(
             f"Scores{named}",
@@ -131,7 +130,7 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
         ),
         Section(f"Probabilities{named}", curves, "How far the probabilities of the model can be trusted."),
         Section(f"Thresholds{named}", _thresholds(analysis, found), _THRESHOLDS),
-        Section(f"Where it fails{named}", [*slices, _suspects(files, part)], f"{_GROUPS} {numbering}"),
+        Section(f"Where it fails{named}", [*slices, _suspects(files, part, lines)], f"{_GROUPS} {numbering}"),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {_error_note(files)}"),
     ]
 
@@ -146,12 +145,8 @@ def _numbering(files: StageFiles, part: str) -> str:
 
 def _error_note(files: StageFiles) -> str:
     """What the column `error` holds."""
-    if files.task == "text-classification" and not (files.is_regression or files.has_several_labels):
-        return (
-            "Incorrect predictions come first. The error is 1 minus the probability of the reference for an "
-            "incorrect prediction, and 0 for a correct one."
-        )
-    return _ERRORS.get(files.task, "The largest errors come first.")
+    kind = "regression" if files.is_regression else "several labels" if files.has_several_labels else files.task
+    return _ERRORS.get(kind, _ERRORS["one answer"])
 
 
 def _scores(found: Mapping[str, Any]) -> Table:
@@ -167,6 +162,8 @@ def _scores(found: Mapping[str, Any]) -> Table:
     columns = ["metric", "value", "95% interval", "best constant prediction", *_simple(found)]
     columns += ["from 0 to 1", "meaning"]
     note = "The dot is the score and the band its interval. The line is the best constant prediction."
+    if not any(isinstance(row[-2], Interval) for row in rows):
+        columns, rows, note = [*columns[:-2], columns[-1]], [(*row[:-2], row[-1]) for row in rows], ""
     return Table("All metrics", columns, rows, note)
 
 
@@ -297,32 +294,36 @@ def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | N
         return None
     metric = rows[0]["metric"]
     named = metric_of(metric)
-    cells = []
+    cells: list[tuple] = []
     for row in rows:
         interval = interval_of({"intervals_95": {metric: row.get("interval")}}, metric)
         shown = _interval(named, row["score"], interval, found["metrics"].get(metric))
         between = named.interval(*interval) if interval else "-"
         cells.append((row["value"], row["rows"], _number(named, row["score"]), between, shown))
     columns = [title, "rows", named.title, "95% interval", "the line is the score of all rows"]
+    if not any(isinstance(row[-1], Interval) for row in cells):
+        columns, cells = columns[:-1], [row[:-1] for row in cells]
     return Table(f"By {_SLICES.get(title, title)}", columns, cells)
 
 
-def _suspects(files: StageFiles, part: str) -> Table | None:
+def _suspects(files: StageFiles, part: str, lines: Sequence[Mapping[str, Any]]) -> Table | None:
     analysis = files.analysis(part)
     rows = analysis.get("suspects")
     if not rows:
         return None
     has_seeds = any("seeds" in row for row in rows)
+    id_name, named = rows_at(lines, {row["row"] for row in rows})
     cells = [
         (
-            *(row["row"], row["text"], row["reference"], row["prediction"]),
+            *named.get(row["row"], (row["row"], row["text"])),
+            *(row["reference"], row["prediction"]),
             *(Share(row[name]) if name in row else None for name in ("probability", "confidence")),
             *((row.get("seeds", ""),) if has_seeds else ()),
         )
         for row in rows
     ]
     shares = ["probability of the reference", "of the prediction"]
-    columns = ["row", "input", "reference", "prediction", *shares, *(["incorrect in"] * has_seeds)]
+    columns = [id_name, "input", "reference", "prediction", *shares, *(["incorrect in"] * has_seeds)]
     count = analysis.get("suspect_rows", len(rows))
     listed = "" if count == len(rows) else f" These are the first {len(rows)}."
     written = [path.relative_to(files.folder).as_posix() for path in (files.folder / part).glob("suspects.*")]

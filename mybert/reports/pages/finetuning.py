@@ -37,8 +37,9 @@ def page(files: StageFiles) -> Page:
     loss = {"Loss": {"loss": "training", "eval_loss": "validation"}}
     sections += [training_section(files, loss, chart), _runs(results), _data(results)]
     tiles = [tile for part, found in parts.items() for tile in score_tiles(files, part, found)]
+    task = "regression" if files.is_regression else files.task.replace("-", " ")
     return Page(
-        f"Fine-tuning report: {str(results.get('task', '')).replace('-', ' ')}",
+        f"Fine-tuning report: {task}",
         subtitle(files),
         [*tiles, *training_tiles(results.get("best", {}))],
         sections,

@@ -8,7 +8,7 @@ function charts() {
   const digits = (value) => Number(value.toPrecision(4));
   const short = (value) => {
     for (const [size, suffix] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]]) if (Math.abs(value) >= size) return digits(value / size) + suffix;
-    return String(digits(value));
+    return value && Math.abs(value) < 1e-4 ? value.toExponential(2).replace(/\.?0*e/, "e") : String(digits(value));
   };
   const percent = (value) => `${digits(100 * value)}%`;
 

@@ -31,7 +31,7 @@ function entities(parts) {
       part.style.setProperty("--tone", `var(--series-${colour})`);
       const name = document.createElement("b");
       name.textContent = label;
-      part.append(" ", name);
+      part.append("\u00a0", name);
     }
     return [part, " "];
   });
