@@ -23,13 +23,14 @@ from mybert.tasks.lines import RowColumns
 from mybert.tasks.settings import PredictorSettings
 
 Marked = list[tuple[str, Any]]
-"""Parts of a text, each with a label, a number from -1 to 1, or None."""
+"""Parts of a text, each with a label, a number from -1 to 1, None, or TITLE."""
+TITLE = True  # the part is the title of the text below it
 
 _EXAMPLES, _EXAMPLES_OF, _CHARACTERS = 5, 500, 2000  # examples, rows they are taken from, characters of a text
 _TOP = 8  # words for a mask
 _FOUND, _MARKED, _WORDS = 5, 0.6, 8  # passages of a search, colour of their words, words of an example
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
-_COLOURS = "blue raises it, orange lowers it"
+_WORDS_SHOWN = "Words: blue raises {}, orange lowers it"  # one line of a phone
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,7 @@ def _index(index: Index) -> Head:
         hits = index.search(query, _FOUND)
         for number, hit in enumerate(hits, 1):
             spans = [(start, end, _MARKED) for start, end in hit.highlights]
-            marked += [*([("\n", None)] if marked else []), (f"{number}. {hit.title or hit.id}: ", None)]
-            marked += parts(hit.text, spans)
+            marked += [(f"{number}. {hit.title or hit.id}", TITLE), *parts(hit.text, spans)]
         rows = [(round(hit.score, 4), hit.id, f"{hit.start}-{hit.end}", hit.text[:_CHARACTERS]) for hit in hits]
         return Answer(marked=marked or [("nothing found", None)], rows=rows)
 
@@ -186,7 +186,7 @@ def _similarity(predictor: SimilarityPredictor) -> Head:
     fields, columns = {"First text": 2, "Second text": 2}, ("word", "value")
     examples = [["A man plays the guitar.", "Someone is making music."]]
     return Head(
-        "Similarity", fields, answer, "Cosine similarity", f"Words that matter ({_COLOURS})", columns, examples
+        "Similarity", fields, answer, "Cosine similarity", _WORDS_SHOWN.format("the similarity"), columns, examples
     )
 
 
@@ -210,7 +210,7 @@ def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
     names = {"text": "Text", "text_pair": "Second text"}
     title = "Number" if predictor.task.config.problem_type == "regression" else "Labels"
     fields = {names[role]: 4 for role in inputs}
-    marked = f"Words that matter{' for the first label' if title == 'Labels' else ''} ({_COLOURS})"
+    marked = _WORDS_SHOWN.format("the first label" if title == "Labels" else "the number")
     return Head("Classify" if title == "Labels" else "Rate", fields, answer, title, marked, ("word", "value"),
                 examples or [["a great film"] * len(fields)], predictor)  # fmt: skip
 

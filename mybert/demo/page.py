@@ -15,7 +15,7 @@ import torch
 from mybert.common.errors import UserError, needing
 from mybert.common.hub import name_for_others
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
-from mybert.demo.heads import Answer, Head, Marked, heads_of
+from mybert.demo.heads import TITLE, Answer, Head, Marked, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
 from mybert.inference.predict import write_predictions
 from mybert.inference.prediction_files import write_table
@@ -29,7 +29,9 @@ body { --series-1: #2459d6; --series-2: #c2410c; --series-3: #15803d; --series-4
   --series-5: #0e7490; }
 body.dark { --series-1: #7db0ff; --series-2: #ffb072; --series-3: #7bd69b; --series-4: #c4a5ff; --series-5: #5fd3e6; }
 .marked { white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.9; padding: 1.7rem 0.5rem 0.5rem; }
+.marked .title { display: block; } .marked * ~ .title { margin-top: 1.2rem; }
 .marked mark { color: inherit; border-radius: 0.25rem;
+  -webkit-box-decoration-break: clone; box-decoration-break: clone;
   background: color-mix(in srgb, var(--tone) calc(0.42 * var(--strength)), transparent);
   border-bottom: 2px solid color-mix(in srgb, var(--tone) var(--strength), transparent); }
 .marked mark.down { border-bottom-style: dotted; }
@@ -171,11 +173,14 @@ def _marked(parts: Marked | Sequence, labels: Sequence[str]) -> str:
     shown = []
     for part, value in parts:
         text = html.escape(part)
+        if value is TITLE:
+            shown.append(f'<b class="title">{text}</b>')
+            continue
         if isinstance(value, float):
             kind, tone, strength = ("up", 1, value) if value > 0 else ("down", 2, -value)
         elif value:
             kind, tone, strength = "label", list(labels).index(value) % _COLOURS + 1 if value in labels else 1, 1.0
-            text += f" <b>{html.escape(value)}</b>"
+            text += f"&nbsp;<b>{html.escape(value)}</b>"
         else:
             shown.append(text)
             continue

@@ -118,9 +118,9 @@ def test_every_tab_shows_the_prediction_of_its_model(page, models):
 
 def test_documents_of_an_index_are_searched_beside_an_encoder(page):
     open_tab(page, "Search documents")
-    see(page, "films.txt: Ann sings in Rome.")
+    see(page, "films.txt\nAnn sings in Rome.")
     use(page, "Search documents", {"Query": "great sea"}, "Search")
-    see(page, "films.txt: Ann sings in Rome.")
+    see(page, "films.txt\nAnn sings in Rome.")
 
 
 def test_a_file_of_texts_is_searched(page, models, tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 from mybert.common.metrics import metric_title
 from mybert.common.quantities import counted
 from mybert.common.tables import RETRIEVAL_SYSTEMS
-from mybert.reports.components import Interval, Page, Section, Table, Tile
+from mybert.reports.components import Interval, Page, Section, Share, Table, Tile
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.stage_files import StageFiles
 
@@ -54,7 +54,7 @@ def _scores(found: Mapping[str, Any], title: str) -> Table:
         value = found[system][found["metric"]]
         low, high = found["intervals_95"][system][found["metric"]] or (value, value)
         band = Interval(value, low, high, found["bm25"][found["metric"]])
-        rows.append((shown, *(f"{found[system][name]:.3f}" for name in names), band))
+        rows.append((shown, *(Share(0.0, f"{found[system][name]:.3f}") for name in names), band))
     note = f"The band is the 95% interval of {title}; the line is BM25."
     return Table("Systems", ["ranked by", *map(metric_title, names), f"{title} from 0 to 1"], rows, note)
 
@@ -70,12 +70,14 @@ def _differences(found: Mapping[str, Any]) -> Table:
     return Table("Differences", columns, rows, "The same queries are drawn for both.", folded=True)
 
 
-def _worse(other: str, one: Mapping[str, Any], title: str) -> Table:
+def _worse(other: str, one: Mapping[str, Any], title: str) -> Table | None:
+    if not one["queries"]:
+        return None
     rows = [
         (
             query["query"],
-            f"{query['model']:.2f}",
-            f"{query[other]:.2f}",
+            Share(0.0, f"{query['model']:.2f}"),
+            Share(0.0, f"{query[other]:.2f}"),
             _shown(query["relevant"]),
             _shown(query["found"]) if query["found"] else "nothing",
         )
