@@ -1,6 +1,7 @@
 """The files of a finished or running stage, read for reports and findings."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class StageFiles:
         """config.json of the model; empty if the stage has not written it yet."""
         return _read_object(self.folder / "config.json")
 
-    @property
+    @functools.cached_property
     def training(self) -> list[dict]:
         """Log entries of training steps with a finite loss."""
         return [entry for entry in self.log if is_number(entry.get("loss"))]
@@ -49,7 +50,7 @@ class StageFiles:
         """The finite values of a measure in the log of training steps."""
         return [entry[name] for entry in self.training if is_number(entry.get(name))]
 
-    @property
+    @functools.cached_property
     def evaluations(self) -> list[dict]:
         """Log entries of evaluations, the last one of each step."""
         by_step = {entry.get("step"): entry for entry in self.log if any(name.startswith("eval_") for name in entry)}

@@ -16,6 +16,7 @@ from mybert import UserError, cli, compare
 from mybert.comparison.paired import differences
 from mybert.comparison.scoring import task_of
 from mybert.comparison.sides import Rows, Side
+from mybert.reports.write import write_report
 
 LABELS = ["bad", "fair", "good"]
 
@@ -92,6 +93,17 @@ def test_scores_differences_and_changed_rows_are_those_of_scikit_learn(files, tm
         expected = np.mean([predictions[name][number] == truth[number] for number in some])
         assert by_topic["topic 1"]["scores"][place] == pytest.approx(expected)
     assert sum(one["rows"] for one in entry["slices"]["length in characters"]) == len(truth)
+
+
+def test_the_page_names_changed_rows_by_their_ids_and_says_how_many_it_shows(files, tmp_path, monkeypatch):
+    found = compare([files["bad"], files["good"]], output=tmp_path / "c")
+    rows = read_lines(found.path / "changes.jsonl")
+    lines = [json.dumps(row | {"input": {"ID": f"q{row['row']}", **row["input"]}}) for row in rows]
+    (found.path / "changes.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    monkeypatch.setattr("mybert.reports.pages.comparison._MOST", 5)
+    page = write_report(found.path).read_text(encoding="utf-8")
+    assert f"The first 5 of {len(rows):,} changed rows; changes.jsonl has all of them." in page
+    assert 'data-kind="text">ID<' in page and f">q{rows[0]['row']}<" in page
 
 
 def test_p_of_accuracy_is_that_of_the_exact_sign_test(truth):

@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from mybert.common.quantities import counted
 from mybert.reports.finding import Finding, judged, level
 from mybert.reports.stage_files import StageFiles, is_number
@@ -271,7 +273,8 @@ def _noise_text(noise: float | None, part: str) -> str:
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
-    return [statistics.mean(values[end - width : end]) for end in range(width, len(values) + 1)]
+    """The means of all runs of `width` values."""
+    return np.convolve(values, np.full(width, 1 / width), "valid").tolist()
 
 
 CHECKS = (held_out_loss_rises, learning_rate, warmup_too_short, not_converged, slow)

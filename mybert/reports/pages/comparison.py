@@ -161,7 +161,9 @@ def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:
     columns = [name_column(rows, id_column), ("became", "choice"), ("reference", "text")]
     columns += [(name, "text") for name in entry["runs"]] + [("input", "text")]
     total = entry["became_right"] + entry["became_wrong"]
-    return Predictions("Changed rows", columns, total, packed(rows), rows[:_FIRST], graded=False)
+    left_out = f"The first {len(rows):,} of {total:,} changed rows; {CHANGES} has all of them."
+    note = left_out if total > len(rows) else ""
+    return Predictions("Changed rows", columns, total, packed(rows), rows[:_FIRST], note, graded=False)
 
 
 def _curves(runs: Sequence[Mapping], metric: str) -> Section:
