@@ -149,8 +149,6 @@ def acquire(lock: filelock.BaseFileLock) -> bool:
     """Acquires a lock; returns whether the file system has locks."""
     try:
         lock.acquire()
-    except NotImplementedError:
-        return False
     except OSError as error:  # also filelock.Timeout, which has no errno
         if error.errno not in _NO_LOCKS:
             raise
