@@ -1,13 +1,14 @@
-"""Long texts: windows of tokens, and ends that no model reads."""
+"""Long texts: windows of tokens, and pairs whose ends no model reads."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # its import takes seconds
-    from transformers import PreTrainedTokenizerBase
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 
 class Window(NamedTuple):
@@ -48,6 +49,15 @@ def cut_windows(length: int, size: int, overlap: int) -> list[Window]:
 
 
 _CHARACTERS = 32  # read at first for each token
+
+
+def encode_pairs(
+    firsts: Sequence[str], seconds: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int
+) -> BatchEncoding:
+    """Pairs of texts, truncated to `length` tokens. A literal [SEP] in a text is text."""
+    pairs = [without_unread_end(*pair, tokenizer, length) for pair in zip(firsts, seconds, strict=True)]
+    firsts, seconds = map(list, zip(*pairs, strict=True))
+    return tokenizer(firsts, seconds, truncation=True, max_length=length, split_special_tokens=True)
 
 
 def without_unread_end(first: str, second: str, tokenizer: PreTrainedTokenizerBase, tokens: int) -> tuple[str, str]:

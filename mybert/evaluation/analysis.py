@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.metrics import average_precision_score, precision_recall_curve
+from sklearn.metrics import average_precision_score, confusion_matrix, precision_recall_curve
 
 from mybert.common.errors import UserError, short_list
 from mybert.common.metrics import metric_of
 from mybert.evaluation.confidence import Suspect, confidences, reliability
 from mybert.rows.splits import Split
-from mybert.tasks.base import Matrix, Task
+from mybert.tasks.base import Task
 from mybert.tasks.bootstrap_scores import LabelScores, interval_95
 
 _CURVES, _CURVE_POINTS = 200, 60
@@ -25,6 +25,24 @@ _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indic
 _INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
 _SUSPECTS = 50
 _NAME, _TEXT = 60, 300  # characters
+
+
+class Matrix(NamedTuple):
+    """A confusion matrix: the labels, and (labels, labels) integers whose rows are references, columns predictions."""
+
+    names: list[str]
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, task: Task, predictions: Sequence[Mapping[str, Any]], references: Sequence[Any]) -> "Matrix | None":
+        """That of a task with one class for each text or word; None for other targets."""
+        if task.classes is None:
+            return None
+        answers = [one["tags"] if "tags" in one else [one["label"]] for one in predictions]
+        expected = [one if isinstance(one, list) else [one] for one in references]
+        names = [name for _, name in sorted(task.id2label.items())]
+        true, predicted = (list(itertools.chain.from_iterable(each)) for each in (expected, answers))
+        return cls(names, confusion_matrix(true, predicted, labels=names))
 
 
 class Evaluation(NamedTuple):
@@ -38,7 +56,7 @@ class Evaluation(NamedTuple):
         predictions, references, errors: one for each row; see `Task`.
         worst: the rows with the largest errors, largest first, and what `Task.describe_error` returns for each.
         labels: the scores of each label; empty for targets without labels.
-        matrix: the confusion matrix; None for tasks without labels.
+        matrix: the confusion matrix; None without classes.
         lengths: tokens of each row as the model read them, in all its windows.
         truncated: whether each row was truncated to `max_length`.
         seconds: wall time of tokenization and inference; None if the predictions were known.

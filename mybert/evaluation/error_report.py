@@ -18,9 +18,8 @@ from mybert.common.errors import visible
 from mybert.common.metrics import metric_of, metric_title
 from mybert.common.quantities import counted
 from mybert.common.tables import format_cell
-from mybert.evaluation.analysis import Evaluation
+from mybert.evaluation.analysis import Evaluation, Matrix
 from mybert.rows.splits import Split
-from mybert.tasks.base import Matrix
 from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, LabelScores
 
 _LISTED = 100  # confusions and labels

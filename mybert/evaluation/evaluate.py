@@ -27,7 +27,7 @@ from mybert.common.metrics import metric_of, metric_title
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
-from mybert.evaluation.analysis import Evaluation, analyse, check_slices, intervals
+from mybert.evaluation.analysis import Evaluation, Matrix, analyse, check_slices, intervals
 from mybert.evaluation.confidence import Suspect, find_suspects
 from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
@@ -36,8 +36,9 @@ from mybert.inference.logits import logits_of, token_count
 from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.task_checkpoint import load_finetuned
 from mybert.rows.splits import Split
-from mybert.tasks.base import CUT, ROW, Task
+from mybert.tasks.base import Task
 from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, by_label
+from mybert.tasks.features import CUT, ROW
 from mybert.tasks.reading import read_split, usable_rows
 from mybert.tasks.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
 
@@ -120,18 +121,18 @@ def evaluate_rows(
         for row in np.argsort(-np.asarray(errors), kind="stable")[:_WORST].tolist()
         if errors[row] > 0
     }
-    simple = None if train is None else task.simple_predictions(train, rows)
+    simple = {} if train is None else task.simple_predictions(train, rows)
     return Evaluation(
         task.score(predictions, references),
         intervals(task, predictions, references, samples, np.random.default_rng(seed)),
         task.baselines(references),
-        {task.simple_model: task.score(simple, references)} if simple else {},
+        {name: task.score(answers, references) for name, answers in simple.items()},
         predictions,
         references,
         errors,
         worst,
         by_label(*marks) if marks else {},
-        task.matrix(predictions, references),
+        Matrix.of(task, predictions, references),
         *_lengths(features, len(rows)),
         seconds,
     )

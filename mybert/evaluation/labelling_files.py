@@ -64,7 +64,7 @@ def _row(one: RowToLabel, task: Task) -> dict[str, Any]:
     """The row as given, with the prediction and the notes. A row without label gets an empty one, under the name that
     training used.
     """
-    given = one.given if isinstance(one.given, dict) else task.plain_row(one.given, "it")
+    given = one.given if isinstance(one.given, dict) else task.plain_row(one.given)
     predicted = _predicted(one, task)
     if "tags" in one.prediction and "text" not in one.row:
         predicted = one.prediction["tags"]

@@ -16,7 +16,7 @@ from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import MODULES, SentenceModules
 from mybert.inference.task_checkpoint import Finetuned
 from mybert.tasks import task_of_architecture
-from mybert.tasks.base import CUT, ROW, map_rows
+from mybert.tasks.features import CUT, ROW, map_rows
 from mybert.tasks.settings import PredictorSettings
 from mybert.tasks.text_classification import TextClassification, TextOptions
 

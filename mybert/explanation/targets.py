@@ -15,7 +15,8 @@ from mybert.common.errors import UserError, short_list
 from mybert.explanation.similarity import Similarity
 from mybert.inference.predictor import Outputs
 from mybert.rows.labels import SINGLE
-from mybert.tasks.base import ROW, Task
+from mybert.tasks.base import Task
+from mybert.tasks.features import ROW
 from mybert.tasks.multiple_choice import MultipleChoice
 from mybert.tasks.question_answering import QuestionAnswering
 from mybert.tasks.text_classification import TextClassification

@@ -15,7 +15,7 @@ from mybert.finetuning.recipes import Run
 from mybert.finetuning.training import MODEL, RUNS, Job, train_few, train_run
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import new_model
-from mybert.tasks.base import ROW
+from mybert.tasks.features import ROW
 
 FOLDS = 4
 """Of few labels."""

@@ -13,7 +13,7 @@ from mybert.common.tables import print_table
 from mybert.finetuning.cross_validation import folds_of
 from mybert.finetuning.recipes import Run
 from mybert.finetuning.training import Job, build_trainer
-from mybert.tasks.base import rows_cut
+from mybert.tasks.features import rows_cut
 from mybert.training.trainer import RunTrainer
 
 

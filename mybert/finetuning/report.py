@@ -26,7 +26,8 @@ from mybert.finetuning.summary import check_data
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import load_finetuned, new_model
-from mybert.tasks.base import ROW, Task
+from mybert.tasks.base import Task
+from mybert.tasks.features import ROW
 from mybert.tasks.reading import row_digests
 from mybert.tasks.settings import PredictorSettings
 from mybert.training.curves import CURVES, Panel, draw_curves

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -164,10 +164,6 @@ def _read(settings: FinetuneSettings, task: Task, seed: int) -> tuple[Task, Spli
     train, replaced = _latest(read_splits(settings.train_files, task), task)
     if settings.max_train_samples is not None:
         train = train.select(draw_by_content(train.rows, task, settings.max_train_samples, seed))
-    # its checkpoint stores the inputs that the training rows have
-    inputs = [name for name in task.inputs if name in train.rows.column_names]
-    task = task.with_config(finetuned={**getattr(task.config, "finetuned", {}), "inputs": inputs})
-    task = replace(task, trained_inputs=tuple(inputs))
     task = task.reading_like(train.rows)
     others = {"validation": settings.validation, "test": settings.test}
     given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}

@@ -47,7 +47,7 @@ def with_max_length(task: Task, lengths: np.ndarray, limit: int, name: str) -> t
     Returns:
         The task, and a line that says what was chosen, why, and what it costs.
     """
-    if not task.truncates:
+    if task.options.has_windows:
         return task, []
     default = task.options.length
     needed = int(np.percentile(lengths, _KEPT, method="inverted_cdf"))

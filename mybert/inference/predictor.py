@@ -20,7 +20,7 @@ from mybert.rows.splits import Problem, refuse_rows
 from mybert.rows.tables import MOST_ROWS, MemoryRows
 from mybert.settings.calls import settings_of
 from mybert.settings.shared import ERRORS
-from mybert.tasks.base import rows_cut
+from mybert.tasks.features import rows_cut
 from mybert.tasks.lines import EMPTY, Line, RowColumns
 from mybert.tasks.settings import PredictorSettings
 
@@ -164,7 +164,7 @@ class Predictor:
 
     def _columns_of(self, row: Row) -> dict[str, Any]:
         if isinstance(row, str):
-            return self.task.plain_row(row, "it")
+            return self.task.plain_row(row)
         if isinstance(row, Mapping):
             return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
         if not isinstance(row, tuple):

@@ -62,7 +62,8 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
         needed = {*task.inputs} - task.optional
         inputs = tuple(name for name in task.inputs if name in needed or name in stored["inputs"])
         task = dataclasses.replace(task, trained_inputs=inputs)
-    task = _with_activation(task.loaded(settings.model), config.problem_type, settings.model)
+    if isinstance(task, TextClassification):
+        task = _with_activation(task.loaded(settings.model), config.problem_type, settings.model)
     if (path := onnx_file(settings.model)) is not None:
         if settings.dtype != "float32" or settings.device not in ("auto", "cpu"):
             raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
@@ -78,7 +79,7 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
     return Finetuned(model, tokenizer, task)
 
 
-def _with_activation(task: Task, problem: str | None, name: str) -> Task:
+def _with_activation(task: TextClassification, problem: str | None, name: str) -> TextClassification:
     """A task with one label or one number, whose scores are those of sentence-transformers' `CrossEncoder`.
 
     Its folder names the activation of the logits. Without a name, or with one that changes nothing, the scores are
@@ -87,7 +88,7 @@ def _with_activation(task: Task, problem: str | None, name: str) -> Task:
     Args:
         problem: `problem_type` in the configuration of checkpoint `name`.
     """
-    if not isinstance(task, TextClassification) or task.config.problem_type == MULTI:
+    if task.config.problem_type == MULTI:
         return task
     file, found = (modules_folder(name) or Path(name)) / SENTENCE_SETTINGS, {}
     if file.is_file():
@@ -133,7 +134,7 @@ def make_task(
     if settings.stride is not None and getattr(options, "long_texts", None) == "truncate":
         raise UserError("--stride has no effect without --long-texts window; add that, or leave it out")
     check_max_length(options.max_length, config, settings.model)
-    return kind(options, config).with_tokenizer(tokenizer)
+    return kind(options, config).with_tokenizer(tokenizer, settings.model)
 
 
 def _name_labels_once(config: MyBertConfig, name: str) -> None:

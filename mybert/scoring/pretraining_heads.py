@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.text_windows import without_unread_end
+from mybert.common.text_windows import encode_pairs
 from mybert.inference.batches import packed_inputs
 
 
@@ -45,9 +45,8 @@ def follow_probabilities(
         model: `MyBertForNextSentencePrediction` or `MyBertForPreTraining`.
         max_length: tokens that are read of each pair.
     """
-    pairs = [without_unread_end(*pair, tokenizer, max_length) for pair in pairs]
-    first, second = map(list, zip(*pairs, strict=True))
-    encoded = tokenizer(first, second, truncation=True, max_length=max_length, split_special_tokens=True)
+    firsts, seconds = zip(*pairs, strict=True)
+    encoded = encode_pairs(firsts, seconds, tokenizer, max_length)
     sequences = [np.array(ids, dtype=np.int64) for ids in encoded["input_ids"]]
     types = torch.from_numpy(np.concatenate(encoded["token_type_ids"]))[None].to(model.device)
     inputs = packed_inputs(sequences, model.device)

@@ -26,7 +26,8 @@ from mybert.rows.similar_rows import Row, nearly_equal, plain_text
 from mybert.rows.tables import MemoryRows
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
 from mybert.suggestion.settings import SuggestSettings
-from mybert.tasks.base import ROW, Task
+from mybert.tasks.base import Task
+from mybert.tasks.features import ROW
 from mybert.tasks.reading import input_texts
 
 

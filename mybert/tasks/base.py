@@ -1,4 +1,7 @@
-"""Base class of the tasks: columns, features, head and metrics. One module and one class per task."""
+"""Base class of the tasks, which read, encode, decode and score rows. One module and one class per task.
+
+`Task` has three parts: what every task defines, what some tasks change, and what all tasks share.
+"""
 
 import copy
 import dataclasses
@@ -7,39 +10,24 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from datasets import Dataset
-from datasets.fingerprint import generate_random_fingerprint
-from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertConfig
-from mybert.common.errors import UserError, nearest_name, short, short_list
+from mybert.common.errors import UserError, short
 from mybert.common.metrics import metric_of, metric_title
-from mybert.common.progress import Bar, no_dataset_bars
-from mybert.common.quantities import counted
-from mybert.common.text_windows import without_unread_end
-from mybert.io.files import file_format
-from mybert.rows.annotations import read_argilla
+from mybert.rows.column_roles import choose_columns, lacking_columns
 from mybert.rows.splits import Problem, Split
-from mybert.rows.tables import MemoryRows
 from mybert.tasks.bootstrap_scores import Scores, every_row
 from mybert.tasks.options import TaskOptions
 
-ROW = "row"  # column of features: index of the row that the feature belongs to
-CUT = "cut"  # column of features: whether the text was truncated; only in tasks that truncate
 ColumnNames = Mapping[str, tuple[str, ...]]
 """Usual names of each column by its canonical name, best first."""
 Prediction = dict[str, Any]
 """The prediction for a row, as `mybert predict` writes it."""
-
-
-class Matrix(NamedTuple):
-    """A confusion matrix: the labels, and (labels, labels) integers whose rows are references, columns predictions."""
-
-    names: list[str]
-    counts: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +72,67 @@ class Task(ABC):
     grouped_by: ClassVar[tuple[str, ...]] = ()
     row_shares: ClassVar[frozenset[str]] = frozenset()
 
-    # Rows
+    # What every task defines
+
+    @property
+    @abstractmethod
+    def main_metric(self) -> str:
+        """Name of the metric that reports begin with."""
+
+    @abstractmethod
+    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
+        """Rows that cannot be used: empty texts, missing labels, spans that do not match, ….
+
+        Args:
+            training: whether these rows define the labels; otherwise labels must be in `config`. Rows for prediction
+                have no `targets`.
+        """
+
+    @abstractmethod
+    def summary(self, rows: Dataset) -> str:
+        """One line: the task, its labels and the reason for them; of a fitted task."""
+
+    @abstractmethod
+    def label_distribution(self, rows: Dataset) -> Counter[str]:
+        """Number of occurrences of each label, or of each kind of target."""
+
+    @abstractmethod
+    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
+        """
+        Args:
+            training: whether the model is trained on the features.
+
+        Returns:
+            Arguments of the model (with labels if the rows have them), the ascending column `row`, `cut` if texts are
+            truncated, and, except for training, columns that `decode` needs. Each row has at least one feature.
+        """
+
+    @abstractmethod
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
+        """One prediction for each row, as `mybert predict` writes it.
+
+        Args:
+            logits: for each feature (num_labels,), (choices,), (S, num_labels), or (S, 2) for start and end of an
+                answer. S may be larger than the feature; the rest is padding.
+        """
+
+    @abstractmethod
+    def references(self, rows: Dataset) -> list[Any]:
+        """The target of each row, as `score` takes it."""
+
+    @abstractmethod
+    def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
+        """Constant predictions: each list has the same answer for every row."""
+
+    @abstractmethod
+    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+        """Every metric on each of `samples` (samples, rows), which are indices of rows drawn with replacement."""
+
+    @abstractmethod
+    def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
+        """Error of each prediction: 0 is right, more is worse."""
+
+    # What some tasks change: rows
 
     def read(self, path: Path) -> tuple[Dataset, Sequence[Sequence[int]] | None, str] | None:
         """A file in a format of this task, or None for other formats.
@@ -94,13 +142,17 @@ class Task(ABC):
         """
         return None
 
-    def plain_row(self, line: str, source: str) -> dict[str, Any]:
+    def plain_row(self, line: str) -> dict[str, Any]:
         """A line of plain text as a row."""
         usual = [column for column in self.inputs if column not in self.optional]
         required = usual if self.trained_inputs is None else self.trained_inputs
         if len(required) > 1:
-            raise UserError(f"{source} holds plain lines; {self.name} reads JSON lines with {', '.join(required)}")
+            raise UserError(f"it holds plain lines; {self.name} reads JSON lines with {', '.join(required)}")
         return {self.options.given_columns().get(required[0], required[0]): line}
+
+    def unnested(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A row as given, with columns of the task that are inside of others as columns of their own."""
+        return row
 
     def canonical(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
         """The columns that the task needs under their canonical names, and the name of each in `dataset`.
@@ -109,20 +161,11 @@ class Task(ABC):
             source: file name, for messages.
             labelled: whether `targets` are required; otherwise they are left out.
         """
-        dataset = self.combined(read_argilla(dataset), source, labelled)
         found = self.find_columns(dataset.column_names, source, labelled)
         rows = dataset.select_columns(list(found.values())).rename_columns(
             {column: role for role, column in found.items() if column != role}
         )
         return rows, found
-
-    def unnested(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A row as given, with columns of the task that are inside of others as columns of their own."""
-        return row
-
-    def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        """The rows, with one column in place of several that the task reads as one."""
-        return dataset
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         """Column by canonical name: from `--columns`, else by the usual names.
@@ -131,34 +174,21 @@ class Task(ABC):
             UserError: names all columns that are unknown or missing.
         """
         given, trained = self.options.given_columns(), self.trained_inputs
-        optional = self.optional if trained is None else frozenset()
         wanted = {
-            role: candidates
-            for role, candidates in self.column_roles(names, labelled).items()
+            role: usual
+            for role, usual in self.column_roles(names, labelled).items()
             if trained is None or role not in self.inputs or role in (*trained, *given)
         }
-        found = {role: column for role, column in given.items() if role in wanted}
-        absent = []
-        for column in [
-            column for column in found.values() if column not in names
-        ]:  # of `a,b,c` those that are missing
-            absent += [name for name in map(str.strip, column.split(",")) if name not in names] or [column]
-        unnamed = []
-        for role, candidates in wanted.items():
-            free = [name for name in candidates if name in names and name not in found.values()]
-            if role not in found and free:
-                found[role] = free[0]
-            elif role not in found and role not in optional:
-                unnamed.append(role)
+        optional = self.optional if trained is None else frozenset()
+        found, absent, unnamed = choose_columns(names, wanted, given, optional)
         problems = [f"--columns names {short(c)} twice" for c, times in Counter(found.values()).items() if times > 1]
         known = {**self.inputs, **self.targets, **self.alternatives}
         if unknown := [f"{role}={column}" for role, column in given.items() if role not in known]:
             problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")
         if absent or unnamed:
-            nameless = {role: wanted[role] for role in unnamed}
             stored = [role for role in given if trained is not None and role in wanted and given[role] not in names]
             asked = [*stored, *unnamed] if self.asks else []
-            problems.append(_lacking(source, names, absent, nameless, asked))
+            problems.append(lacking_columns(source, names, absent, unnamed, asked))
         if problems:
             raise UserError("; ".join(problems))
         return found
@@ -175,38 +205,39 @@ class Task(ABC):
         """Rows of several files before `prepare`, with targets in one form."""
         return rows
 
-    def with_label_reading(self, parts: Sequence[Split]) -> Self:
-        """This task with the meaning of labels, decided by those of all `parts` together."""
-        return self
-
-    @abstractmethod
-    def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        """Rows that cannot be used: empty texts, missing labels, spans that do not match, ….
-
-        Args:
-            training: whether these rows define the labels; otherwise labels must be in `config`. Rows for prediction
-                have no `targets`.
-        """
-
-    def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
-        """Rows that pass `check_rows` but cannot be shortened to `max_length` tokens."""
-        return []
-
     def problems(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> list[Problem]:
-        """The rows that cannot be used, for either reason; for `training` see `check_rows`."""
-        problems = self.check_rows(rows, training)
-        bad = {problem.row for problem in problems}
-        good = [row for row in range(len(rows)) if row not in bad]
-        too_long = self.check_lengths(rows.select(good), tokenizer) if good else []
-        return [*problems, *(problem._replace(row=good[problem.row]) for problem in too_long)]
-
-    @abstractmethod
-    def label_distribution(self, rows: Dataset) -> Counter[str]:
-        """Number of occurrences of each label, or of each kind of target."""
+        """As `check_rows`, with the rows that cannot be shortened to `max_length` tokens."""
+        return self.check_rows(rows, training)
 
     def row_labels(self, rows: Dataset) -> list[Collection[str]]:
         """The labels of each row that training rows must have; none for targets that are not labels."""
         return [()] * len(rows)
+
+    # What some tasks change: the task after it has seen a tokenizer, a checkpoint or rows
+
+    def with_tokenizer(self, tokenizer: PreTrainedTokenizerBase, source: str) -> Self:
+        """This task, which reads rows for the checkpoint `source` with this tokenizer."""
+        return self
+
+    def reading_like(self, rows: Dataset) -> Self:
+        """This task, which reads other rows as it has read these training rows. Its checkpoint stores their inputs."""
+        inputs = [name for name in self.inputs if name in rows.column_names]
+        task = self.with_config(finetuned={**getattr(self.config, "finetuned", {}), "inputs": inputs})
+        return dataclasses.replace(task, trained_inputs=tuple(inputs))
+
+    def with_label_reading(self, parts: Sequence[Split]) -> Self:
+        """This task with the meaning of labels, decided by those of all `parts` together."""
+        return self
+
+    def fitted(self, rows: Dataset) -> Self:
+        """This task with the labels of the training rows in its configuration."""
+        return self
+
+    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
+        """Thresholds fitted on validation rows, as values of the configuration."""
+        return {}
+
+    # What some tasks change: tokens
 
     def token_ids(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequence[int]]:
         """All token ids of each row, with special tokens and without truncation."""
@@ -214,12 +245,51 @@ class Task(ABC):
             texts = [batch[name] for name in self.inputs if name in batch]
             yield from tokenizer(*texts, split_special_tokens=True)["input_ids"]
 
-    def summary(self, rows: Dataset) -> str:
-        """One line: the task, its labels and the reason for them; of a fitted task."""
-        labels = self.label2id if self.classes else ()
-        return f"{self.name}: {counted(len(labels), 'label')} ({short_list(labels)})" if labels else self.name
+    def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
+        """About the number of tokens that are tokenised or read by the model for a row, each as often as it is.
 
-    # Model
+        Args:
+            length: number of tokens of a text, without special tokens.
+        """
+        texts = [row[name] for name in self.inputs if row.get(name) is not None]
+        words = [word for text in texts for word in (text if isinstance(text, list) else [text])]
+        return self.options.tokens_in_windows(1 + len(texts) + sum(map(length, words)))
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
+        """A function from a list of features to a padded batch."""
+        return DataCollatorWithPadding(tokenizer)
+
+    # What some tasks change: scores
+
+    @property
+    def selection_metric(self) -> str:
+        """Name of the metric that chooses the best checkpoint, and the best run."""
+        return self.main_metric
+
+    def title(self, metric: str) -> str:
+        """Name of a metric in tables."""
+        return metric_title(metric)
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes, of which each text or word has one; None for other targets."""
+        return None
+
+    def labelled_spans(
+        self, predictions: Sequence[Prediction], references: Sequence[Any]
+    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]] | None:
+        """Predictions and references as pairs of label and place; None for targets that are not labels."""
+        return None
+
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> dict[str, list[Prediction]]:
+        """By the name of a simple model, its predictions for `rows` after learning from `train`; empty without one."""
+        return {}
+
+    def describe_error(self, prediction: Prediction, reference: Any, row: dict[str, Any]) -> list[str]:
+        """Lines that describe an error; empty to show the whole row and prediction."""
+        return []
+
+    # What all tasks share
 
     @property
     def id2label(self) -> Mapping[int, str]:
@@ -247,199 +317,12 @@ class Task(ABC):
         own = [str(name) for _, name in sorted(self.id2label.items())]
         return own if sorted(own) == sorted(names) else names
 
-    def loaded(self, source: str) -> Self:
-        """This task with the values that a fine-tuned checkpoint may lack.
-
-        Args:
-            source: the checkpoint, for messages.
-        """
-        return self
-
-    def with_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> Self:
-        """This task, which reads rows for a model with this tokenizer."""
-        return self
-
-    def reading_like(self, rows: Dataset) -> Self:
-        """This task, which reads other rows as it has read these training rows."""
-        return self
-
-    def fitted(self, rows: Dataset) -> Self:
-        """This task with the labels and the kind of problem of the training rows."""
-        return self
-
-    @abstractmethod
-    def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        """
-        Args:
-            training: whether the model is trained on the features.
-
-        Returns:
-            Arguments of the model (with labels if the rows have them), the ascending column `row`, `cut` if texts are
-            truncated, and, except for training, columns that `decode` needs. Each row has at least one feature.
-        """
-
-    def tokens_read(self, row: Mapping[str, Any], length: Callable[[str], int]) -> int:
-        """About the number of tokens that are tokenised or read by the model for a row, each as often as it is.
-
-        Args:
-            length: number of tokens of a text, without special tokens.
-        """
-        texts = [row[name] for name in self.inputs if row.get(name) is not None]
-        words = [word for text in texts for word in (text if isinstance(text, list) else [text])]
-        return self._in_windows(1 + len(texts) + sum(map(length, words)))
-
-    def _in_windows(self, tokens: int) -> int:
-        """The number of tokens of all windows of a row."""
-        return tokens
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
-        """A function from a list of features to a padded batch."""
-        return DataCollatorWithPadding(tokenizer)
-
-    # Results
-
-    @abstractmethod
-    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
-        """One prediction for each row, as `mybert predict` writes it.
-
-        Args:
-            logits: for each feature (num_labels,), (choices,), (S, num_labels), or (S, 2) for start and end of an
-                answer. S may be larger than the feature; the rest is padding.
-        """
-
-    def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
-        """Thresholds fitted on validation rows, as values of the configuration."""
-        return {}
-
-    @abstractmethod
-    def references(self, rows: Dataset) -> list[Any]:
-        """The target of each row, as `score` takes it."""
-
-    @abstractmethod
-    def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
-        """Constant predictions: each list has the same answer for every row."""
-
-    def baselines(self, references: Sequence[Any]) -> dict[str, float]:
-        """The best value of each metric among `baseline_predictions`."""
-        scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
-        return {name: (min if metric_of(name).is_loss else max)(found[name] for found in scores) for name in scores[0]}
-
-    @property
-    def truncates(self) -> bool:
-        """Whether rows of more than `max_length` tokens are truncated, not split into windows."""
-        return False
-
-    simple_model: ClassVar[str] = ""
-    """Name of the model of `simple_predictions`."""
-
-    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction] | None:
-        """What a simple model predicts for `rows` after learning from `train`; None: the task has none."""
-        return None
-
-    @property
-    @abstractmethod
-    def main_metric(self) -> str:
-        """Name of the metric that reports begin with."""
-
-    @property
-    def selection_metric(self) -> str:
-        """Name of the metric that chooses the best checkpoint, and the best run."""
-        return self.main_metric
-
-    def title(self, metric: str) -> str:
-        """Name of a metric in tables."""
-        return metric_title(metric)
-
     def score(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, float]:
         """All metrics of the task."""
         found = self.bootstrap(predictions, references, every_row(references))
         return {name: values[0] for name, values in found.items()}
 
-    @property
-    def classes(self) -> int | None:
-        """Number of classes that can be weighted; None for other targets."""
-        return None
-
-    @abstractmethod
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        """Every metric on each of `samples` (samples, rows), which are indices of rows drawn with replacement."""
-
-    @abstractmethod
-    def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
-        """Error of each prediction: 0 is right, more is worse."""
-
-    def describe_error(self, prediction: Prediction, reference: Any, row: dict[str, Any]) -> list[str]:
-        """Lines that describe an error; empty to show the whole row and prediction."""
-        return []
-
-    def labelled_spans(
-        self, predictions: Sequence[Prediction], references: Sequence[Any]
-    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]] | None:
-        """Predictions and references as pairs of label and place; None for targets that are not labels."""
-        return None
-
-    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix | None:
-        """The confusion matrix of a task with labels."""
-        return None
-
-
-def _lacking(
-    source: str,
-    names: Sequence[str],
-    absent: Sequence[str],
-    unnamed: Mapping[str, Sequence[str]],
-    roles: Sequence[str],
-) -> str:
-    """The message about missing columns.
-
-    Args:
-        names: the columns of `source`.
-        absent: missing columns that `--columns` names, or named in training.
-        unnamed: usual names of each role for which there is no column.
-        roles: the roles whose columns the message asks for.
-    """
-    lacking = [f"no column {name!r}{nearest_name(name, names)}" for name in absent]
-    lacking += [f"no column for {role!r} (looked for {', '.join(tried)})" for role, tried in unnamed.items()]
-    message = f"{source} has {' and '.join(lacking)}; there are {short_list(names) or 'none'}"
-    if roles:
-        message += f"; name {'it' if len(roles) == 1 else 'them'} by --columns "
-        message += " ".join(f"{role}=COLUMN" for role in roles)
-        if unnamed and file_format(source).kind in (".csv", ".tsv", ".xlsx"):
-            message += ", or add a line of names if the file has none"
-    return message
-
-
-def rows_cut(features: Dataset) -> int:
-    """Number of truncated rows."""
-    return sum(features[CUT][:]) if CUT in features.column_names else 0
-
-
-def encode_pairs(
-    firsts: Sequence[str], seconds: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int
-) -> BatchEncoding:
-    """Pairs of texts, truncated to `length` tokens. A literal [SEP] in a text is text."""
-    pairs = [without_unread_end(*pair, tokenizer, length) for pair in zip(firsts, seconds, strict=True)]
-    firsts, seconds = map(list, zip(*pairs, strict=True))
-    return tokenizer(firsts, seconds, truncation=True, max_length=length, split_special_tokens=True)
-
-
-def map_rows(
-    rows: Dataset | MemoryRows, encode: Callable[[dict[str, list[Any]], list[int]], dict[str, list[Any]]]
-) -> Dataset | MemoryRows:
-    """The features that `encode` makes from batches of rows and their indices."""
-    if isinstance(rows, MemoryRows):
-        return MemoryRows(encode(rows[:], list(range(len(rows)))))
-    with no_dataset_bars(), Bar(total=len(rows), desc="tokenizing", unit="rows", leave=False) as bar:
-
-        def encode_shown(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-            bar.update(len(indices))
-            return encode(batch, indices)
-
-        return rows.map(
-            encode_shown,
-            batched=True,
-            with_indices=True,
-            remove_columns=rows.column_names,
-            keep_in_memory=True,
-            new_fingerprint=generate_random_fingerprint(),  # or `encode` and the tokenizer are pickled for a hash
-        )
+    def baselines(self, references: Sequence[Any]) -> dict[str, float]:
+        """The best value of each metric among `baseline_predictions`."""
+        scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
+        return {name: (min if metric_of(name).is_loss else max)(found[name] for found in scores) for name in scores[0]}

@@ -15,7 +15,7 @@ from mybert.common.errors import short_list
 from mybert.common.quantities import counted
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, known_name
 from mybert.tasks import bootstrap_scores
-from mybert.tasks.base import Matrix, Prediction
+from mybert.tasks.base import Prediction
 from mybert.tasks.bootstrap_scores import Scores
 
 _BASELINES = 20  # maximum number of labels whose baselines are computed
@@ -94,9 +94,6 @@ class LabelKind(ABC):
     def error(self, prediction: Prediction, reference: Any) -> float:
         """0 is right, more is worse."""
 
-    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix | None:
-        return None
-
 
 class SingleLabel(LabelKind):
     """One label for each text: `label`, its probability `score`, and all `scores`."""
@@ -142,12 +139,6 @@ class SingleLabel(LabelKind):
 
     def labels(self, answer: str) -> Sequence[str]:
         return [answer]
-
-    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix:
-        from sklearn.metrics import confusion_matrix  # here, since predicting does not need it
-
-        names, labels = list(self.ids), [prediction["label"] for prediction in predictions]
-        return Matrix(names, confusion_matrix(references, labels, labels=names))
 
 
 class MultiLabel(LabelKind):

@@ -84,7 +84,7 @@ class LineReader:
             text = line.decode("utf-8-sig" if number == 0 else "utf-8")
             if not text.strip():
                 with contextlib.suppress(UserError):  # the task reads JSON lines only
-                    shown = shown if self.is_json else self.task.plain_row(text, "it")
+                    shown = shown if self.is_json else self.task.plain_row(text)
                 return Line(number, shown, {}, EMPTY)
             shown = self._given(text)
             return Line(number, shown, self.columns.row(shown))
@@ -101,7 +101,7 @@ class LineReader:
             return _record(text)
         if self.is_json is False and is_object and is_json(text):
             raise UserError("a JSON object among texts; the first line is not JSON, so all lines are read as texts")
-        row = self.task.plain_row(text, "it")
+        row = self.task.plain_row(text)
         self.is_json = False
         return row
 

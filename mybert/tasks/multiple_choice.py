@@ -16,6 +16,7 @@ from transformers import DataCollatorForMultipleChoice, PreTrainedTokenizerBase
 from modeling_mybert import MyBertForMultipleChoice
 from mybert.common.errors import UserError, short, short_list
 from mybert.common.quantities import counted
+from mybert.common.text_windows import encode_pairs
 from mybert.rows.choices import (
     LabelledChoices,
     choice_columns,
@@ -30,8 +31,9 @@ from mybert.rows.label_columns import expand_label
 from mybert.rows.labels import READINGS, is_missing
 from mybert.rows.splits import Problem, Split, text_problem
 from mybert.rows.tables import join_columns, with_column
-from mybert.tasks.base import CUT, ROW, ColumnNames, Prediction, Task, encode_pairs, map_rows
+from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.features import CUT, ROW, map_rows
 from mybert.tasks.options import ChoiceOptions
 
 _NAMES = "choice_names"  # column of the labels that rows give their choices
@@ -72,7 +74,10 @@ class MultipleChoice(Task):
     def unnested(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         return lifted(row)
 
-    def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
+    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
+        return super().canonical(self._with_choices(dataset, source), source, labelled)
+
+    def _with_choices(self, dataset: Dataset, source: str) -> Dataset:
         """Joins the columns of choices, such as `ending0` and `ending1`, and takes those inside a question out."""
         if "question" in dataset.column_names and any(isinstance(one, Mapping) for one in dataset["question"][:]):
             rows = [lifted(row) for row in dataset.select_columns(["question"])]
@@ -227,10 +232,6 @@ class MultipleChoice(Task):
     def references(self, rows: Dataset | Mapping[str, list[Any]]) -> list[int | None]:
         columns = _columns(rows)
         return [choice_of(*row, self.options.choice_labels) for row in zip(*columns, strict=True)]
-
-    @property
-    def truncates(self) -> bool:
-        return True
 
     def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]

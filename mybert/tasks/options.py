@@ -49,6 +49,15 @@ class TaskOptions(Options):
         """`max_length`, or its default."""
         return self.max_length or int(self.defaults["max_length"])
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether the model reads a long text in several windows; otherwise the text is truncated."""
+        return False
+
+    def tokens_in_windows(self, tokens: int) -> int:
+        """The number of tokens that the model reads of a text with `tokens` tokens, without truncation."""
+        return tokens
+
     def given_columns(self) -> dict[str, str]:
         """The columns given by `--columns`, by role."""
         return pairs("columns", self.columns, "ROLE=COLUMN, such as text=body")
@@ -72,6 +81,10 @@ class WindowOptions(TaskOptions):
         None, "Overlap of consecutive windows of a long input, in tokens (default: a third of --max-length).", least=0
     )
 
+    @property
+    def has_windows(self) -> bool:
+        return True
+
     def stride_below(self, room: int) -> int:
         """The stride of windows with `room` tokens of text; raises a UserError if it is `room` or more."""
         stride = self.length // 3 if self.stride is None else self.stride
@@ -79,9 +92,10 @@ class WindowOptions(TaskOptions):
             raise UserError(f"--stride {stride}: expected less than the {room} tokens of a window's text")
         return stride
 
-    def window_tokens(self, tokens: int, room: int) -> int:
-        """The number of tokens in all windows over `tokens` tokens of a text."""
-        windows = window_count(tokens, room, self.stride_below(room))
+    def tokens_in_windows(self, tokens: int) -> int:
+        if not self.has_windows:
+            return tokens
+        windows = window_count(tokens, self.length - 2, self.stride_below(self.length - 2))
         return tokens if windows == 1 else windows * self.length
 
 
@@ -124,6 +138,10 @@ class TextOptions(WindowOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.given_thresholds()
+
+    @property
+    def has_windows(self) -> bool:
+        return self.long_texts == "window"
 
     def given_thresholds(self) -> dict[str, float]:
         """Threshold by label, from `--threshold`; that of all labels under the name ""."""

@@ -28,8 +28,9 @@ from mybert.common.text_windows import window_count
 from mybert.io.files import file_format, open_file
 from mybert.rows.splits import Problem, text_problem
 from mybert.tasks import squad_scores as squad
-from mybert.tasks.base import ROW, ColumnNames, Prediction, Task, map_rows
+from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.features import ROW, map_rows
 from mybert.tasks.options import AnswerOptions
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
@@ -78,18 +79,25 @@ class QuestionAnswering(Task):
             problems += [Problem(number, message) for message in messages]
         return problems
 
-    def check_lengths(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> list[Problem]:
-        length = self.options.length
-        asked = tokenizer(rows["question"][:], add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return [
+    def problems(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> list[Problem]:
+        """With the questions that leave no room for context."""
+        problems, length = self.check_rows(rows, training), self.options.length
+        bad = {problem.row for problem in problems}
+        good = [row for row in range(len(rows)) if row not in bad]
+        if not good:
+            return problems
+        questions = rows.select(good)["question"][:]
+        asked = tokenizer(questions, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        too_long = [
             Problem(
                 row,
                 f"the question has {len(ids)} tokens and leaves no room for context in --max-length {length}; "
                 "shorten it or raise --max-length",
             )
-            for row, ids in enumerate(asked)
+            for row, ids in zip(good, asked, strict=True)
             if len(ids) > length - 4  # [CLS], two [SEP], one token of context
         ]
+        return [*problems, *too_long]
 
     def label_distribution(self, rows: Dataset) -> Counter[str]:
         return Counter("answer" if answers else "no answer" for answers in self.references(rows))

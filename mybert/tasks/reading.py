@@ -21,6 +21,7 @@ from mybert.io.dataset_sources import is_saved, open_hub, open_saved
 from mybert.io.files import file_format, is_unicode, open_text
 from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS, Record
 from mybert.io.sources import find_sources
+from mybert.rows.annotations import read_argilla
 from mybert.rows.splits import Split, describe_problems, refuse_rows
 from mybert.rows.tables import table_of_columns
 from mybert.tasks.base import Task
@@ -70,7 +71,7 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
     found = load_table(name, task, split)
     if found.note is not None:  # the task's reader has applied --columns
         task = dataclasses.replace(task, options=dataclasses.replace(task.options, columns=[]))
-    rows, columns = task.canonical(found.rows, name, labelled)
+    rows, columns = task.canonical(read_argilla(found.rows), name, labelled)
     usual = [name for role in task.targets if role in columns for name in task.targets[role]]
     others = [name for name in usual if name in found.rows.column_names and name not in columns.values()]
     return found._replace(rows=task.prepare(rows) if prepared else rows, columns=columns, others=others)

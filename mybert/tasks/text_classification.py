@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError, short, short_list
+from mybert.common.text_windows import encode_pairs
 from mybert.rows.annotations import read_label_studio
 from mybert.rows.label_columns import (
     NOT_A_LIST,
@@ -40,8 +41,9 @@ from mybert.rows.labels import (
 )
 from mybert.rows.splits import Problem, text_problem
 from mybert.rows.tables import with_column
-from mybert.tasks.base import CUT, ROW, ColumnNames, Matrix, Prediction, Task, encode_pairs, map_rows
+from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.features import CUT, ROW, map_rows
 from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.tasks.options import TextOptions
 
@@ -86,10 +88,12 @@ class TextClassification(Task):
 
     # Rows
 
-    def combined(self, dataset: Dataset, source: str, labelled: bool) -> Dataset:
-        """Reads exports of annotation tools, and joins one-hot columns."""
+    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
+        """Reads exports of Label Studio, and joins one-hot columns."""
         dataset = read_label_studio(dataset)
-        return join_one_hot(dataset, self.options.given_columns().get("label", "")) if labelled else dataset
+        if labelled:
+            dataset = join_one_hot(dataset, self.options.given_columns().get("label", ""))
+        return super().canonical(dataset, source, labelled)
 
     def prepare(self, rows: Dataset) -> Dataset:
         """Reads lists and separated labels, and renames labels by `--label-names`."""
@@ -172,6 +176,7 @@ class TextClassification(Task):
     # Model
 
     def loaded(self, source: str) -> Self:
+        """This task with the kind of targets of the checkpoint `source`, which may not name it."""
         asked, stored = PROBLEMS.get(self.options.problem or ""), str(self.config.problem_type or "")
         if not stored:
             stored = asked or (REGRESSION if self.config.num_labels == 1 else SINGLE)
@@ -223,7 +228,7 @@ class TextClassification(Task):
         return self
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
-        windows = self.options.long_texts == "window"
+        windows = self.options.has_windows
         if windows and "text_pair" in rows.column_names:
             raise UserError("--long-texts window reads single texts; pairs are truncated")
         length = self.options.length
@@ -247,10 +252,6 @@ class TextClassification(Task):
             return columns
 
         return map_rows(rows, encode)
-
-    def _in_windows(self, tokens: int) -> int:
-        has_windows = self.options.long_texts == "window"
-        return self.options.window_tokens(tokens, self.options.length - 2) if has_windows else tokens
 
     # Results
 
@@ -276,13 +277,7 @@ class TextClassification(Task):
     def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         return [[answer] * len(references) for answer in self.kind.constants(references)]
 
-    @property
-    def truncates(self) -> bool:
-        return self.options.long_texts == "truncate"
-
-    simple_model = "bag of words"
-
-    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction]:
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> dict[str, list[Prediction]]:
         from mybert.tasks.simple_models import bag_of_words  # here, since predicting does not need it
 
         texts, others = (
@@ -290,7 +285,7 @@ class TextClassification(Task):
             for split in (train, rows)
         )
         kind = KINDS[str(self.config.problem_type)](self.config)  # the thresholds are those of the fine-tuned model
-        return kind.from_linear(bag_of_words(texts, kind.targets(train["label"][:]), others))
+        return {"bag of words": kind.from_linear(bag_of_words(texts, kind.targets(train["label"][:]), others))}
 
     @property
     def main_metric(self) -> str:
@@ -324,9 +319,6 @@ class TextClassification(Task):
             for each in ([prediction[kind.key] for prediction in predictions], references)
         )
         return predicted, true
-
-    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix | None:
-        return self.kind.matrix(predictions, references)
 
 
 def _flat(labels: Iterable[Any]) -> list[Any]:

@@ -17,7 +17,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 from modeling_mybert import MyBertForTokenClassification
 from modeling_mybert.entities_mybert import TagSet, entity_spans, read_tags
 from modeling_mybert.words_mybert import AddedTokens, WordSplitter
-from mybert.common.errors import UserError, short, warn_once
+from mybert.common.errors import UserError, short, short_list, warn_once
 from mybert.common.quantities import counted
 from mybert.common.text_windows import cut_windows
 from mybert.io.files import file_format, open_text
@@ -32,9 +32,10 @@ from mybert.rows.tables import with_column
 from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message, without_spaces
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
-from mybert.tasks.base import ROW, ColumnNames, Matrix, Prediction, Task, map_rows
+from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores
 from mybert.tasks.entities import joined, tag_differences
+from mybert.tasks.features import ROW, map_rows
 from mybert.tasks.options import TokenOptions
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -150,7 +151,7 @@ class TokenClassification(Task):
             return rows
         return with_column(rows.remove_columns("tags"), "tags", tags)
 
-    def plain_row(self, line: str, source: str) -> dict[str, Any]:
+    def plain_row(self, line: str) -> dict[str, Any]:
         """The line as a text."""
         words = line.split()
         if len(words) > 1 and self._tag_set is not None and words[-1] in self._tag_set.marks:
@@ -191,20 +192,19 @@ class TokenClassification(Task):
 
     # Model
 
-    def loaded(self, source: str) -> Self:
+    def with_tokenizer(self, tokenizer: PreTrainedTokenizerBase, source: str) -> Self:
+        """With the tokens that a user added to the tokenizer; checks the rules by which texts are split into words."""
         try:
             WordSplitter(getattr(self.config, "word_rules", None))
         except ValueError as error:
             raise UserError(f"checkpoint {source}: {error}") from error
-        return self
-
-    def with_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> Self:
         return dataclasses.replace(self, added=AddedTokens(tokenizer))
 
     def reading_like(self, rows: Dataset) -> Self:
+        """With the rules by which the words of these rows are split."""
         sentences = [] if "text" in rows.column_names else rows["tokens"][:]
         texts = ([word for word in words if isinstance(word, str)] for words in sentences if isinstance(words, list))
-        return self.with_config(word_rules=learn_word_rules(texts, self.added))
+        return super().reading_like(rows).with_config(word_rules=learn_word_rules(texts, self.added))
 
     def fitted(self, rows: Dataset) -> Self:
         names = sort_labels(tag for row in rows["tags"][:] for tag in row)
@@ -216,13 +216,14 @@ class TokenClassification(Task):
         return self.with_labels(self.in_order_of_head(names), tag_scheme=found and found.scheme)
 
     def summary(self, rows: Dataset) -> str:
+        labels = f"{self.name}: {counted(len(self.label2id), 'label')} ({short_list(self.label2id)})"
         if self._tag_set is None:
-            return f"{super().summary(rows)}, plain tags without entities"
+            return f"{labels}, plain tags without entities"
         scheme, marks, outside, _ = self._tag_set
         begin = next((tag for tag, mark in marks.items() if mark.role in "BS"), next(iter(marks)))
         example = f"{begin} begins {marks[begin].kind}" + (f", {outside} is outside" if outside else "")
         kinds = len({mark.kind for mark in marks.values()})
-        return f"{super().summary(rows)}, entities of {counted(kinds, 'type')} in the scheme {scheme} ({example})"
+        return f"{labels}, entities of {counted(kinds, 'type')} in the scheme {scheme} ({example})"
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word whose tag it predicts, or -1."""
@@ -246,9 +247,6 @@ class TokenClassification(Task):
             return columns
 
         return map_rows(rows, encode)
-
-    def _in_windows(self, tokens: int) -> int:
-        return self.options.window_tokens(tokens, self.options.length - 2)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase) -> Callable[..., Any]:
         return DataCollatorForTokenClassification(tokenizer, label_pad_token_id=_IGNORED)
@@ -314,13 +312,11 @@ class TokenClassification(Task):
         counts = Counter(itertools.chain(*references)).most_common(1 if self._tag_set is None else _BASELINES)
         return [[{"tags": [tag] * len(tags)} for tags in references] for tag, _ in counts]
 
-    simple_model = "most frequent tag of each word"
-
-    def simple_predictions(self, train: Dataset, rows: Dataset) -> list[Prediction]:
+    def simple_predictions(self, train: Dataset, rows: Dataset) -> dict[str, list[Prediction]]:
         from mybert.tasks.simple_models import most_frequent_tags  # here, since predicting does not need it
 
         known = train["tokens"][:], self.references(train), rows["tokens"][:]
-        return [{"tags": tags} for tags in most_frequent_tags(*known)]
+        return {"most frequent tag of each word": [{"tags": tags} for tags in most_frequent_tags(*known)]}
 
     @property
     def main_metric(self) -> str:
@@ -360,13 +356,6 @@ class TokenClassification(Task):
             return {(kind, (row, start, end)) for row, some in enumerate(found) for start, end, kind in some}
 
         return spans([prediction["tags"] for prediction in predictions]), spans(references)
-
-    def matrix(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Matrix:
-        from sklearn.metrics import confusion_matrix  # as in label_kinds.py
-
-        names = [name for _, name in sorted(self.id2label.items())]
-        tags = references, [prediction["tags"] for prediction in predictions]
-        return Matrix(names, confusion_matrix(*(list(itertools.chain(*each)) for each in tags), labels=names))
 
 
 def window_words(

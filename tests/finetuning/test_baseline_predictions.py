@@ -159,5 +159,5 @@ def test_simple_models_are_scored_for_every_kind_of_labels():
     ):
         data, kind = Dataset.from_dict(rows | {"label": labels * 20}), task_class("text-classification")
         task = kind(kind.Options.of(), MyBertConfig(label_threshold=0.9)).fitted(data)
-        predicted = task.simple_predictions(data, data)
+        (predicted,) = task.simple_predictions(data, data).values()
         assert task.score(predicted, task.references(data))[metric] == pytest.approx(best, abs=0.01)

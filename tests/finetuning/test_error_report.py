@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
 from mybert.common.tables import print_table
-from mybert.evaluation.analysis import Evaluation
+from mybert.evaluation.analysis import Evaluation, Matrix
 from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.rows.splits import Split
-from mybert.tasks.base import Matrix
 from mybert.tasks.bootstrap_scores import LabelScores
 
 

@@ -194,10 +194,10 @@ def test_words_are_parts_of_the_text_in_order(text, sentences):
 
 
 @pytest.mark.parametrize("rules", ["x", [1], {"left": 3}, {"words": 7}])
-def test_damaged_rules_are_refused(rules):
+def test_damaged_rules_are_refused(models, rules):
     damaged = TokenClassification(TokenClassification.Options.of({}), MyBertConfig(word_rules=rules))
     with pytest.raises(UserError, match=r"checkpoint model: word_rules must be an object"):
-        damaged.loaded("model")
+        damaged.with_tokenizer(MyBertTokenizer(models.pieces), "model")
 
 
 @pytest.fixture
