@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from mybert.common.errors import UserError
+
 if TYPE_CHECKING:  # its import takes seconds
     from transformers import BatchEncoding, PreTrainedTokenizerBase
 
@@ -18,6 +20,17 @@ class Window(NamedTuple):
     end: int
     kept_start: int
     kept_end: int
+
+
+def stride_below(room: int, given: int | None, default: int) -> int:
+    """The tokens that windows with `room` tokens of text share: `given`, or the default if it is None.
+
+    Raises:
+        UserError: `given` is `room` or more.
+    """
+    if given is not None and given >= room:
+        raise UserError(f"--stride {given}: expected less than the {room} tokens of a window's text")
+    return default if given is None else given
 
 
 def window_count(length: int, size: int, overlap: int) -> int:

@@ -1,13 +1,8 @@
-"""Embedder: a checkpoint that turns texts into vectors of texts, or of words in context.
+"""Embedder: a checkpoint that turns texts into vectors of texts, or of words in context. `H` is the hidden size."""
 
-Shapes: `T` tokens of a packed batch, `N` its sequences, `H` hidden size, `R` number of vectors.
-"""
-
-import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
@@ -20,17 +15,12 @@ from torch import Tensor
 from modeling_mybert import MyBertModel
 from modeling_mybert.answer_decoding_mybert import end_with_marks
 from mybert.common.errors import UserError, cause
-from mybert.common.text_windows import cut_windows
+from mybert.common.text_windows import stride_below
+from mybert.embedding.pooling import Window, choose_tokens, pool, windows_of
 from mybert.embedding.settings import EncodingSettings
-from mybert.inference.batches import batches, packed_inputs, token_limit
-from mybert.inference.checkpoint import (
-    Checkpoint,
-    check_max_length,
-    explain_unreadable,
-    open_checkpoint,
-    trained_tokens,
-)
-from mybert.inference.sentence_modules import SentenceModules, module_entries, modules_folder, read_sentence_modules
+from mybert.inference.batches import token_limit
+from mybert.inference.checkpoint import Checkpoint, check_max_length, open_checkpoint, trained_tokens
+from mybert.inference.sentence_modules import SentenceModules, find_modules
 from mybert.settings.calls import settings_of, text_list
 from mybert.settings.shared import POOLING_MODES
 
@@ -38,8 +28,6 @@ if TYPE_CHECKING:
     from mybert.settings.keywords import EmbedderKeywords
 
 logger = logging.getLogger(__name__)
-
-_NO_ROW = -1
 
 
 class Words(NamedTuple):
@@ -54,20 +42,6 @@ class Words(NamedTuple):
     words: list[str]
     spans: np.ndarray
     vectors: np.ndarray
-
-
-class _Sequence(NamedTuple):
-    """One sequence for the model: a text or a window of it.
-
-    Attributes:
-        ids: (length,) token ids, special tokens included.
-        rows: (length,) the vector that each token contributes to, or -1.
-        start: number of tokens of its text before it.
-    """
-
-    ids: np.ndarray
-    rows: np.ndarray
-    start: int
 
 
 class Embedder:
@@ -112,7 +86,7 @@ class Embedder:
         **options: Unpack["EmbedderKeywords"],
     ):
         self.settings = model = settings_of(EncodingSettings, model, options)
-        self.modules, encoder, self._refusal = _read_modules(model.model)
+        self.modules, encoder, self._refusal = find_modules(model.model)
         try:
             opened = checkpoint or _load(model, encoder)
         except UserError as error:
@@ -125,7 +99,6 @@ class Embedder:
             self.backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
         self.keeps_end = tokenizer.truncation_side == "left"
-        self._cls, self._sep = (np.array([token]) for token in self.special_ids)
         self.width = config.hidden_size if self.modules is None else self._width(self.modules)
         own, dtype = (self.modules.max_length, self.modules.dtype) if self.modules else (None, None)
         if dtype not in (None, "auto", "float32") and model.dtype == "float32":
@@ -139,9 +112,7 @@ class Embedder:
         self.long_texts = self.settings.long_texts or ("refuse" if self.modules is None else "truncate")
         self.default_prompt = self.prompt()
         room = self.max_length - 2
-        self.stride = room // 2 if self.settings.stride is None else self.settings.stride
-        if self.settings.stride is not None and self.stride >= room:
-            raise UserError(f"--stride {self.stride}: expected less than the {room} tokens of a window's text")
+        self.stride = stride_below(room, self.settings.stride, default=room // 2)
         self.max_tokens_per_batch = token_limit(model.max_tokens_per_batch, self.model.device)
         self.tokens = self.truncated = 0
 
@@ -206,16 +177,15 @@ class Embedder:
         """Token ids of each text after its prompt (None: `default_prompt`), without [CLS] and [SEP] around them."""
         prompt = self.default_prompt if prompt is None else prompt
         *first, last = re.split(f"({'|'.join(map(re.escape, self.tokenizer.control_tokens))})", prompt)
-        start = [id_ for part in first for id_ in self._prompt_ids(part)]
+        start: list[int] = []
+        for part in first:
+            if part in self.tokenizer.control_tokens:
+                start.append(self.tokenizer.convert_tokens_to_ids(part))
+            else:
+                start += self.backend.encode(part, add_special_tokens=False).ids
         prompted = [last + text for text in text_list(texts)] if last else text_list(texts)
         encodings = self.backend.encode_batch_fast(prompted, add_special_tokens=False)
         return [np.array([*start, *encoding.ids], dtype=np.int64) for encoding in encodings]
-
-    def _prompt_ids(self, part: str) -> list[int]:
-        """The ids of a control token, or of the text between two."""
-        if part in self.tokenizer.control_tokens:
-            return [self.tokenizer.convert_tokens_to_ids(part)]
-        return self.backend.encode(part, add_special_tokens=False).ids
 
     def vectors(
         self,
@@ -229,9 +199,8 @@ class Embedder:
             raise UserError(f"pooling: expected {', '.join(POOLING_MODES)} or pooler, found {pooling!r}")
         if pooling is None:
             self.check_modules()
-        modules = SentenceModules(Path(), poolings=(pooling or "mean",))
-        if pooling is None and self.modules is not None:
-            modules = self.modules
+        own = self.modules if pooling is None else None
+        modules = own or SentenceModules(Path(), poolings=(pooling or "mean",))
         if pooling == "pooler" and self.model.pooler is None:
             raise UserError(f"{self.settings.model} has no trained pooler; use mean or cls")
         if pooling == "pooler" and self.settings.layers != [-1]:
@@ -244,8 +213,12 @@ class Embedder:
             self.truncated += sum(len(of_text) > room for of_text in ids)
             ids = [self.cut(of_text) for of_text in ids]
         for mode in modules.poolings:
-            sequences = list(chain.from_iterable(self._rows(*text, mode, unpooled) for text in enumerate(ids)))
-            parts.append(self._pool(sequences, len(ids), mode, None if parts else progress))
+            windows: list[Window] = []
+            for text, of_text in enumerate(ids):
+                some = self._windows(text, of_text, np.full(len(of_text), text))
+                choose_tokens(some, text, mode, unpooled)
+                windows += some
+            parts.append(self._pool(windows, len(ids), mode, None if parts else progress))
         with torch.inference_mode():
             pooled = torch.cat(parts, dim=1)
             return self._finished(modules.apply(pooled.cpu() if modules.layers else pooled))
@@ -254,27 +227,6 @@ class Embedder:
         """The token ids of a text, truncated on the side that the tokenizer says."""
         room = self.max_length - 2
         return ids[max(len(ids) - room, 0) :] if self.keeps_end else ids[:room]
-
-    def _rows(self, text: int, ids: np.ndarray, mode: str, unpooled: int) -> list[_Sequence]:
-        """The windows of a text, whose rows name the tokens that are pooled.
-
-        Args:
-            unpooled: number of tokens at the start of the text, [CLS] included, that are left out.
-        """
-        windows = self._windows(text, ids, np.full(len(ids), text))
-        first, last = windows[0].rows, windows[-1].rows
-        if mode in ("cls", "pooler"):
-            for window in windows:
-                window.rows[:] = _NO_ROW
-                window.rows[unpooled if window.start == 0 and len(window.rows) > unpooled else 0] = text
-        elif mode == "lasttoken":
-            for window in windows:
-                window.rows[:] = _NO_ROW
-            last[-1] = text
-        else:
-            first[0] = last[-1] = text
-            first[:unpooled] = _NO_ROW
-        return windows
 
     def words(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> list[Words]:
         """Computes one vector for each word of each text: the mean over its tokens, in the context of the text.
@@ -288,56 +240,34 @@ class Embedder:
         Raises:
             UserError: a text is too long.
         """
-        texts, sequences, spans, bounds = text_list(texts), [], [], [0]
+        texts, spans, bounds = text_list(texts), [], [0]
+        windows: list[Window] = []
         for text, encoding in enumerate(self.backend.encode_batch(texts, add_special_tokens=False)):
             _, first, word = np.unique(np.array(encoding.word_ids, dtype=np.int64), True, True)
             ends = np.append(first[1:], len(word)) - 1
             offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
             spans.append(_whole_words(texts[text], offsets[first, 0], offsets[ends[: len(first)], 1]))
-            sequences += self._windows(text, np.array(encoding.ids, dtype=np.int64), word + bounds[-1])
+            windows += self._windows(text, np.array(encoding.ids, dtype=np.int64), word + bounds[-1])
             bounds.append(bounds[-1] + len(first))
-        vectors = self._finished(self._pool(sequences, bounds[-1], "mean", progress))
+        vectors = self._finished(self._pool(windows, bounds[-1], "mean", progress))
         return [
             Words([text[start:end] for start, end in span.tolist()], span, vectors[begin:end])
             for text, span, begin, end in zip(texts, spans, bounds, bounds[1:], strict=False)
         ]
 
-    def _windows(self, text: int, ids: np.ndarray, rows: np.ndarray) -> list[_Sequence]:
-        """Windows over the tokens `ids` of a text; special tokens contribute to no row yet."""
+    def _windows(self, text: int, ids: np.ndarray, rows: np.ndarray) -> list[Window]:
+        """See `windows_of`; `text` is the number of the text."""
         size = self.max_length - 2
         if len(ids) > size and self.long_texts == "refuse":
             raise UserError(
                 f"text {text}: {len(ids) + 2} tokens, more than {self.max_length}; set long_texts='window' "
                 "(--long-texts window) or split the text"
             )
-        sequences = []
-        for start, end, kept_start, kept_end in cut_windows(len(ids), size, self.stride):
-            of = np.full(end - start + 2, _NO_ROW)
-            of[1 + kept_start - start : 1 + kept_end - start] = rows[kept_start:kept_end]
-            sequences.append(_Sequence(np.concatenate([self._cls, ids[start:end], self._sep]), of, start))
-        return sequences
+        return windows_of(ids, rows, self.special_ids, size, self.stride)
 
-    @torch.inference_mode()
-    def _pool(
-        self, sequences: list[_Sequence], count: int, mode: str, progress: Callable[[int], object] | None
-    ) -> Tensor:
-        """(count, H) float32: the tokens that contribute to each row, pooled as sentence-transformers does."""
-        device, hidden = self.model.device, self.model.config.hidden_size
-        pooled = torch.full((count, hidden), float("-inf") if mode == "max" else 0.0, device=device)
-        totals = torch.zeros(count, 1, device=device)
-        for batch in batches(sequences, lambda sequence: len(sequence.ids), self.max_tokens_per_batch):
-            vectors, rows, positions = self._encode(batch, mode == "pooler")
-            if mode == "max":
-                pooled.scatter_reduce_(0, rows[:, None].expand_as(vectors), vectors, "amax")
-            else:
-                weights = (positions + 1.0 if mode == "weightedmean" else torch.ones_like(positions)).float()[:, None]
-                pooled.index_add_(0, rows, vectors * weights if mode == "weightedmean" else vectors)
-                totals.index_add_(0, rows, weights)
-            if progress:
-                progress(sum(sequence.start == 0 for sequence in batch))
-        if mode == "max":
-            return pooled
-        return pooled / (totals.sqrt() if mode == "mean_sqrt_len_tokens" else totals)
+    def _pool(self, windows: list[Window], count: int, mode: str, progress: Callable[[int], object] | None) -> Tensor:
+        self.tokens += sum(len(window.ids) for window in windows)
+        return pool(self.model, windows, count, mode, self.settings.layers, self.max_tokens_per_batch, progress)
 
     def _finished(self, vectors: Tensor) -> np.ndarray:
         if not vectors.isfinite().all():
@@ -346,30 +276,6 @@ class Embedder:
             )
         return (torch.nn.functional.normalize(vectors) if self.settings.normalize else vectors).cpu().numpy()
 
-    def _encode(self, batch: list[_Sequence], pooler: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden states of the tokens that contribute to a row, or pooler outputs.
-
-        Returns:
-            (K, H) float32; (K,) their rows; (K,) their positions in the text.
-        """
-        inputs = packed_inputs([sequence.ids for sequence in batch], self.model.device)
-        self.tokens += inputs["input_ids"].numel()
-        last = all(layer in (-1, self.model.config.num_hidden_layers) for layer in self.settings.layers)
-        output = self.model(**inputs, output_hidden_states=False if last else self.settings.layers)
-        rows = np.concatenate([sequence.rows for sequence in batch])
-        kept = np.flatnonzero(rows != _NO_ROW)
-        rows = torch.from_numpy(rows[kept]).to(self.model.device)
-        positions = np.concatenate([sequence.start + np.arange(len(sequence.ids)) for sequence in batch])[kept]
-        positions = torch.from_numpy(positions).to(self.model.device)
-        if pooler:
-            return output.pooler_output.float(), rows, positions
-        states = [output.last_hidden_state] if last else [output.hidden_states[i] for i in self.settings.layers]
-        if len(kept) < output.last_hidden_state.shape[1]:
-            indices = torch.from_numpy(kept).to(self.model.device)
-            states = [state[:, indices] for state in states]
-        means = states[0] if len(states) == 1 else torch.stack([state.float() for state in states]).mean(0)
-        return means[0].float(), rows, positions
-
 
 def _whole_words(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """(words, 2) start and end of each word, with its last combining marks."""
@@ -377,22 +283,6 @@ def _whole_words(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         ends = np.array([end_with_marks(text, end) for end in ends.tolist()], dtype=np.int64)
         ends[:-1] = np.minimum(ends[:-1], starts[1:])  # after punctuation, a mark may be a word: the keycap of #
     return np.stack([starts, ends], axis=1)
-
-
-def _read_modules(name: str) -> tuple[SentenceModules | None, str, UserError | None]:
-    """The modules of a sentence encoder; the name of what to load; why modules cannot be used, which matters only
-    without another pooling."""
-    with contextlib.nullcontext() if Path(name).is_dir() else explain_unreadable(name):
-        folder = modules_folder(name)
-    if folder is None:
-        return None, name, None
-    try:
-        modules = read_sentence_modules(folder)
-        return modules, str(modules.encoder), None
-    except UserError as error:
-        with contextlib.suppress(UserError, IndexError):
-            return None, str(folder / module_entries(folder)[0]["path"]), error
-        return None, name, error
 
 
 def _load(settings: EncodingSettings, name: str) -> Checkpoint:

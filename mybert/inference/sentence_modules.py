@@ -4,20 +4,18 @@
 """
 
 import contextlib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import torch
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mybert.common.errors import UserError, cause, short, short_list
 from mybert.common.json_io import parse_json, read_json_object
+from mybert.inference.checkpoint import explain_unreadable
+from mybert.inference.sentence_layers import ELSEWHERE, LAYERS, REMEDY
 from mybert.settings.shared import POOLING_MODES
 
 MODULES = "modules.json"
@@ -136,6 +134,23 @@ def modules_folder(name: str) -> Path | None:
     return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
 
 
+def find_modules(name: str) -> tuple[SentenceModules | None, str, UserError | None]:
+    """The modules of a sentence encoder, or None; the name of the encoder to load; why the modules cannot be used,
+    which matters only without another pooling.
+    """
+    with contextlib.nullcontext() if Path(name).is_dir() else explain_unreadable(name):
+        folder = modules_folder(name)
+    if folder is None:
+        return None, name, None
+    try:
+        modules = read_sentence_modules(folder)
+        return modules, str(modules.encoder), None
+    except UserError as error:
+        with contextlib.suppress(UserError, IndexError):
+            return None, str(folder / module_entries(folder)[0]["path"]), error
+        return None, name, error
+
+
 def sentence_length(name: str) -> int | None:
     """The most tokens of a text that the sentence encoder `name` reads; None if it does not say so, or is another."""
     folder = modules_folder(name)
@@ -170,7 +185,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules:
     """
     first, *others = module_entries(folder) or [{"type": "no module", "path": ""}]
     if _kind(first) != "Transformer":
-        raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {_ELSEWHERE}")
+        raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {ELSEWHERE}")
     found = SentenceModules(folder / first["path"])
     _read_encoder_settings(found)
     _read_prompts(found, folder / SENTENCE_SETTINGS)
@@ -183,17 +198,13 @@ def read_sentence_modules(folder: Path) -> SentenceModules:
             _read_pooling(found, path / "config.json")
         elif kind == "Normalize" and poolings:
             found.layers.append(nn.functional.normalize)
-        elif kind in ("Dense", "LayerNorm") and poolings:
-            found.layers.append(_READERS[kind](path))
+        elif kind in LAYERS and poolings:
+            found.layers.append(LAYERS[kind](path))
         elif kind != "Dropout":  # which does nothing here
-            raise UserError(f"{folder / MODULES}: the module {entry['type']} is not supported here; {_REMEDY}")
+            raise UserError(f"{folder / MODULES}: the module {entry['type']} is not supported here; {REMEDY}")
     if poolings != 1:
-        raise UserError(f"{folder / MODULES} has {poolings} Pooling modules, expected 1; {_REMEDY}")
+        raise UserError(f"{folder / MODULES} has {poolings} Pooling modules, expected 1; {REMEDY}")
     return found
-
-
-_ELSEWHERE = "encode with sentence-transformers"
-_REMEDY = f"{_ELSEWHERE}, or choose a pooling of the encoder by --pooling"
 
 
 def _kind(entry: dict[str, str]) -> str:
@@ -215,7 +226,7 @@ def _read_encoder_settings(found: SentenceModules) -> None:
             found.dtype = value.get("dtype", value.get("torch_dtype", found.dtype))
             value = {key: one for key, one in value.items() if key not in _SAME_VECTORS}
         if name not in _SAME_VECTORS and value and value != _PLAIN.get(name):
-            raise UserError(f"{file}: {name} {short(value, 60)} is not supported here; {_REMEDY}")
+            raise UserError(f"{file}: {name} {short(value, 60)} is not supported here; {REMEDY}")
 
 
 def _read_prompts(found: SentenceModules, file: Path) -> None:
@@ -246,89 +257,5 @@ def _read_pooling(found: SentenceModules, file: Path) -> None:
         modes = [mode for mode, key in _OLD_KEYS.items() if settings.get(f"pooling_mode_{key}")] or ["mean"]
     modes = [modes] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or not modes or not set(map(str, modes)) <= {*POOLING_MODES}:
-        raise UserError(f"{file}: pooling_mode is {modes!r}, expected some of {', '.join(POOLING_MODES)}; {_REMEDY}")
+        raise UserError(f"{file}: pooling_mode is {modes!r}, expected some of {', '.join(POOLING_MODES)}; {REMEDY}")
     found.poolings, found.pools_prompt = tuple(modes), bool(settings.get("include_prompt", True))
-
-
-class _Dense(nn.Module):
-    """A linear layer, an activation, and perhaps a residual connection; parameters are named as in the folder."""
-
-    def __init__(self, sizes: tuple[int, int], bias: bool, activation: nn.Module, residual: bool):
-        super().__init__()
-        self.linear, self.activation_function = nn.Linear(*sizes, bias=bias), activation
-        same = nn.Identity() if sizes[0] == sizes[1] else nn.Linear(*sizes, bias=False)
-        self.residual = same if residual else None
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        output = self.activation_function(self.linear(pooled))
-        return output if self.residual is None else output + self.residual(pooled)
-
-
-def _read_dense(folder: Path) -> nn.Module:
-    settings = read_json_object(folder / "config.json", "copy it again")
-    for name in ("module_input_name", "module_output_name"):
-        if settings.get(name) not in (None, "sentence_embedding"):
-            raise UserError(f"{folder / 'config.json'}: {name} {settings[name]!r} is not supported here; {_REMEDY}")
-    sizes: tuple[Any, Any] = settings.get("in_features"), settings.get("out_features")
-    if not all(type(size) is int and size > 0 for size in sizes):
-        raise UserError(f"{folder / 'config.json'}: in_features and out_features are {sizes}, expected whole numbers")
-    state = _weights(folder, "linear.weight")
-    _check_size(folder, "in_features and out_features", sizes, state["linear.weight"].shape[::-1])
-    activation = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
-    activation = torch_activation(activation, folder / "config.json", _REMEDY)
-    bias, residual = bool(settings.get("bias", True)), bool(settings.get("use_residual"))
-    return _with_weights(_Dense(sizes, bias, activation, residual), folder, state)
-
-
-def torch_activation(name: Any, file: str | Path, remedy: str) -> nn.Module:
-    """An activation of torch.nn by its name in `file`; a name of another module would import code."""
-    module, _, cls = str(name).rpartition(".")
-    if module in ("torch.nn", "torch.nn.modules.activation", "torch.nn.modules.linear"):
-        found = getattr(importlib.import_module(module), cls, None)
-        if isinstance(found, type) and issubclass(found, nn.Module):
-            with contextlib.suppress(TypeError):  # it needs arguments, so it is no activation
-                return found()
-    raise UserError(f"{file}: the activation {short(name)} is not one of torch.nn; {remedy}")
-
-
-def _read_layer_norm(folder: Path) -> nn.Module:
-    settings = read_json_object(folder / "config.json", "copy it again")
-    state = _weights(folder, "norm.weight")
-    _check_size(folder, "dimension", (settings.get("dimension", 0),), state["norm.weight"].shape)
-    norm = nn.Sequential()
-    norm.add_module("norm", nn.LayerNorm(len(state["norm.weight"])))
-    return _with_weights(norm, folder, state)
-
-
-_READERS = {"Dense": _read_dense, "LayerNorm": _read_layer_norm}
-
-
-def _check_size(folder: Path, fields: str, found: tuple[Any, ...], stored: tuple[int, ...]) -> None:
-    """Raises if a layer has another size than its weights, before it is built."""
-    if found != tuple(stored):
-        raise UserError(
-            f"{folder / 'config.json'}: {fields} are {short(found, 60)}, and the weights have {tuple(stored)}; "
-            "copy the folder again"
-        )
-
-
-def _weights(folder: Path, needed: str) -> dict[str, Tensor]:
-    """The weights of `folder` by name, at least `needed`."""
-    try:
-        if (folder / "model.safetensors").is_file():
-            state = load_file(folder / "model.safetensors")
-        else:
-            state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        found = {key: value.float() for key, value in state.items()}
-        found[needed]
-        return found
-    except Exception as error:  # safetensors and torch raise many kinds
-        raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
-
-
-def _with_weights(module: nn.Module, folder: Path, state: dict[str, Tensor]) -> nn.Module:
-    try:
-        module.load_state_dict(state)
-    except Exception as error:
-        raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
-    return module.eval()

@@ -23,7 +23,8 @@ from mybert.inference.checkpoint import (
     trained_tokens,
 )
 from mybert.inference.onnx_model import OnnxModel, onnx_file
-from mybert.inference.sentence_modules import SENTENCE_SETTINGS, modules_folder, torch_activation
+from mybert.inference.sentence_layers import torch_activation
+from mybert.inference.sentence_modules import SENTENCE_SETTINGS, modules_folder
 from mybert.rows.labels import MULTI, REGRESSION
 from mybert.tasks import ALIASES, TASKS, task_class, task_of_architecture
 from mybert.tasks.base import Task

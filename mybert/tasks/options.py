@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError
-from mybert.common.text_windows import window_count
+from mybert.common.text_windows import stride_below, window_count
 from mybert.rows.labels import PROBLEMS, READINGS, label_name
 from mybert.settings import declare
 from mybert.settings.declare import ROWS, TEXTS, Options
@@ -87,10 +87,7 @@ class WindowOptions(TaskOptions):
 
     def stride_below(self, room: int) -> int:
         """The stride of windows with `room` tokens of text; raises a UserError if it is `room` or more."""
-        stride = self.length // 3 if self.stride is None else self.stride
-        if self.stride is not None and stride >= room:
-            raise UserError(f"--stride {stride}: expected less than the {room} tokens of a window's text")
-        return stride
+        return stride_below(room, self.stride, default=self.length // 3)
 
     def tokens_in_windows(self, tokens: int) -> int:
         if not self.has_windows:
