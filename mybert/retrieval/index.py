@@ -1,16 +1,15 @@
 """`Index`: documents that can be searched by meaning and by words, on disk."""
 
 import dataclasses
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mybert.artifacts.manifest import identity, json_line
+from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError, did_you_mean, short, short_list
 from mybert.embedding.settings import MODES
 from mybert.retrieval.balance import DEFAULT, balance
@@ -88,7 +87,7 @@ class Index:
     @property
     def passages(self) -> int:
         """The number of passages, deleted ones not counted."""
-        return sum(int(alive.sum()) for alive in self.store.alive)
+        return len(self.store.rows)
 
     @property
     def encoder(self) -> Encoder:
@@ -125,36 +124,30 @@ class Index:
         if not query.strip():
             raise UserError("the query is empty; write some words")
         self.store.refresh()
-        allowed = self._allowed(where or {})
+        allowed = self.store.allowed(where or {})
         rows, scores = self._ranked(query, mode, allowed, max(_DEPTH, 5 * top_k))
         hits: list[Hit] = []
-        texts = []
-        seen: set[tuple[int, int]] = set()
+        seen: set[tuple[str, int]] = set()
         for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            number = int(np.searchsorted(self.store.starts, row, side="right")) - 1
-            found = self.store.segments[number].passage(row - int(self.store.starts[number]))
-            if reranker is None and (number, found["document"]) in seen:
+            segment, passage = self.store.passage(row)
+            document = segment.folder.name, passage["document"]
+            if reranker is None and document in seen:
                 continue
-            seen.add((number, found["document"]))
-            hits.append(self._hit(number, found, score))
-            texts.append(joined(hits[-1].title, hits[-1].text))
+            seen.add(document)
+            hits.append(_hit(segment, passage, score))
             if reranker is None and len(hits) == top_k:
                 break
         if reranker is not None:
-            hits = self._reranked(query, hits, texts, reranker)[:top_k]
+            hits = self._reranked(query, hits, reranker)[:top_k]
         for hit in hits:
             hit.highlights = self._analyzer.spans(hit.text, query)
         return hits
 
     def sample(self, count: int) -> list[Hit]:
         """At most `count` passages from all over the index, with a score of 0."""
-        rows = np.flatnonzero(np.concatenate([*self.store.alive, np.array([], dtype=bool)]))
-        some = self._by_segment(rows[:: max(-(-len(rows) // count), 1)])
-        return [
-            self._hit(number, segment.passage(row), 0.0)
-            for number, (segment, own) in enumerate(some)
-            for row in own.tolist()
-        ]
+        rows = self.store.rows
+        some = rows[:: max(-(-len(rows) // count), 1)]
+        return [_hit(*self.store.passage(row), score=0.0) for row in some.tolist()]
 
     def add(
         self, documents: Iterable[IndexedDocument | Mapping[str, Any]], progress: Progress | None = None
@@ -214,8 +207,6 @@ class Index:
                 self.store.merge()
         return len(gone)
 
-    # Reading
-
     def _check_model(self) -> None:
         recorded = self.store.manifest["inputs"]["model"]
         if recorded.get("sha256") and not Path(self.model).exists():
@@ -230,51 +221,25 @@ class Index:
                 "or index the documents again"
             )
 
-    def _allowed(self, where: Mapping[str, Any]) -> list[np.ndarray]:
-        """Per segment, (R,) bool: the passages that are not deleted and whose documents have the values."""
-        if not where:
-            return self.store.alive
-        allowed = [
-            alive & segment.documents_with(where)[segment.document_of]
-            for segment, alive in zip(self.store.segments, self.store.alive, strict=True)
-        ]
-        if not any(good.any() for good in allowed):
-            columns = {name for segment in self.store.segments for name in segment.column_names()}
-            if unknown := [name for name in where if name not in columns]:
-                there = short_list(sorted(columns)) or "none"
-                raise UserError(f"no document has the column {short(unknown[0])} (there are: {there})")
-        return allowed
-
     def _ranked(
         self, query: str, mode: str, allowed: Sequence[np.ndarray], depth: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Passages of the whole index and their scores, best first."""
         if mode == "dense":
-            return self._nearest(self.encoder.queries([query])[0], allowed, depth)
+            return self.store.nearest(self.encoder.queries([query])[0], allowed, depth)
         scores = self._bm25().scores(query) * np.concatenate([*allowed, np.array([], dtype=bool)])
         rows = best_positive(scores, depth)
         if mode == "words":
             return rows, scores[rows]
         vector = self.encoder.queries([query])[0]
-        rows = np.union1d(rows, self._nearest(vector, allowed, depth)[0])
+        rows = np.union1d(rows, self.store.nearest(vector, allowed, depth)[0])
         if not len(rows):
             return rows, scores[rows]
         spread = float((self._sampled() @ vector).std())
         weight = self.store.manifest.get("words_weight", DEFAULT)
-        both = combined(self._cosines(vector, rows), scores[rows], weight, spread)
+        both = combined(self.store.cosines(vector, rows), scores[rows], weight, spread)
         best = best_rows(both, depth)
         return rows[best], both[best]
-
-    def _cosines(self, vector: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The cosines of passages of the whole index, in ascending order, to a query."""
-        parts = [segment.cosines(vector, some) for segment, some in self._by_segment(rows)]
-        return np.concatenate([*parts, np.array([], dtype=np.float32)])
-
-    def _by_segment(self, rows: np.ndarray) -> Iterator[tuple[Segment, np.ndarray]]:
-        """Each segment with those of the passages, in ascending order, that it has, by its own numbers."""
-        bounds = np.searchsorted(rows, self.store.starts)
-        for number, segment in enumerate(self.store.segments):
-            yield segment, rows[bounds[number] : bounds[number + 1]] - self.store.starts[number]
 
     def _bm25(self) -> Words:
         """BM25 over the segments as they are now."""
@@ -285,38 +250,18 @@ class Index:
     def _sampled(self) -> np.ndarray:
         """(about `_SAMPLE`, H) float32 of length 1: vectors from all over the index as it is now."""
         if self._sample is None or self._sample[0] != self.store.state:
-            rows = np.flatnonzero(np.concatenate(self.store.alive))
-            rows = rows[:: max(len(rows) // _SAMPLE, 1)]
-            parts = self._by_segment(rows)
+            rows = self.store.rows
+            parts = self.store.by_segment(rows[:: max(len(rows) // _SAMPLE, 1)])
             self._sample = self.store.state, np.concatenate([segment.unit_vectors(some) for segment, some in parts])
         return self._sample[1]
 
-    def _nearest(self, vector: np.ndarray, allowed: Sequence[np.ndarray], depth: int) -> tuple[np.ndarray, np.ndarray]:
-        rows, scores = [np.array([], dtype=np.int64)], [np.array([], dtype=np.float32)]
-        for segment, start, good in zip(self.store.segments, self.store.starts, allowed, strict=False):
-            if good.any():
-                found, cosines = segment.nearest(vector, depth, None if good.all() else good)
-                rows.append(start + found)
-                scores.append(cosines)
-        all_rows, all_scores = np.concatenate(rows), np.concatenate(scores)
-        best = best_rows(all_scores, depth)
-        return all_rows[best], all_scores[best]
-
-    def _hit(self, number: int, found: dict[str, Any], score: float) -> Hit:
-        document = self.store.segments[number].documents.slice(found["document"], 1).to_pylist()[0]
-        place = {name: found[name] for name in ("text", "start", "end")}
-        columns = json.loads(document["columns"])
-        return Hit(document["id"], document["title"], **place, score=score, highlights=[], columns=columns)
-
-    def _reranked(self, query: str, hits: list[Hit], texts: list[str], name: str) -> list[Hit]:
-        scores = self.reranker(name).scores(query, texts)
+    def _reranked(self, query: str, hits: list[Hit], name: str) -> list[Hit]:
+        scores = self.reranker(name).scores(query, [joined(hit.title, hit.text) for hit in hits])
         order, best = np.argsort(-scores, kind="stable"), {}
         for place in order.tolist():
             hits[place].score = float(scores[place])
             best.setdefault(hits[place].id, hits[place])
         return list(best.values())
-
-    # Writing
 
     def _append(self, documents: list[IndexedDocument], replaced: list[Place]) -> int:
         """Adds a segment and deletes what it replaces, at once; returns the number of passages."""
@@ -333,15 +278,7 @@ class Index:
         name = self.store.new_name("segment")
         write_segment(
             self.folder / name,
-            [
-                {
-                    "id": one.id,
-                    "title": one.title,
-                    "digest": one.digest(),
-                    "columns": json_line(dict(one.columns)).rstrip("\n"),
-                }
-                for one in documents
-            ],
+            [one.stored() for one in documents],
             passages,
             self.encoder.passages(texts),
             Postings.of(texts, self._analyzer),
@@ -349,6 +286,11 @@ class Index:
         )
         self.store.commit([*self.store.without(replaced), {"name": name, "deleted": None}])
         return len(passages)
+
+
+def _hit(segment: Segment, passage: dict[str, Any], score: float) -> Hit:
+    place = {name: passage[name] for name in ("text", "start", "end")}
+    return Hit(**segment.document(passage["document"]), **place, score=score, highlights=[])
 
 
 def _characters(document: IndexedDocument) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mybert.artifacts.manifest import json_line
 from mybert.common.errors import UserError, short
 from mybert.io.record_formats import rename_taken
 
@@ -24,6 +25,11 @@ class IndexedDocument:
         """A hash of everything but the id."""
         content = json.dumps([self.title, self.text, self.columns], sort_keys=True, default=str, ensure_ascii=False)
         return hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=16).digest()
+
+    def stored(self) -> dict[str, Any]:
+        """The columns of documents.arrow in a segment."""
+        columns = json_line(dict(self.columns)).rstrip("\n")
+        return {"id": self.id, "title": self.title, "digest": self.digest(), "columns": columns}
 
 
 @dataclass

@@ -81,6 +81,11 @@ class Segment:
         """Number of the document, `start`, `end` and `text` of a passage."""
         return self._passages.slice(row, 1).to_pylist()[0]
 
+    def document(self, number: int) -> dict[str, Any]:
+        """`id`, `title` and `columns` of a document."""
+        found = self.documents.slice(number, 1).to_pylist()[0]
+        return {"id": found["id"], "title": found["title"], "columns": json.loads(found["columns"])}
+
     def nearest(self, query: np.ndarray, count: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """The passages with the highest cosine to a query of length 1, best first, and these.
 

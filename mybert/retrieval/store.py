@@ -10,8 +10,9 @@ import numpy as np
 
 from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
 from mybert.artifacts.staging import exclusive_lock
-from mybert.common.errors import UserError, cause, did_you_mean
+from mybert.common.errors import UserError, cause, did_you_mean, short, short_list
 from mybert.retrieval.segments import Segment, flush, inode_of, merge_segments
+from mybert.retrieval.words import best_rows
 
 FORMAT = 1
 """Of the files of an index; a later version of MyBERT that changes them raises it."""
@@ -49,6 +50,54 @@ class SegmentStore:
     def documents(self) -> int:
         """The number of documents that are not deleted."""
         return sum(len(one.documents) - len(gone) for one, gone in zip(self.segments, self.deleted, strict=True))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The passages that are not deleted; they are numbered one segment after the other."""
+        return np.flatnonzero(np.concatenate([*self.alive, np.array([], dtype=bool)]))
+
+    def passage(self, row: int) -> tuple[Segment, dict[str, Any]]:
+        """A passage, and its segment."""
+        number = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.segments[number], self.segments[number].passage(row - int(self.starts[number]))
+
+    def by_segment(self, rows: np.ndarray) -> Iterator[tuple[Segment, np.ndarray]]:
+        """Each segment with those of the passages, in ascending order, that it has, by its own numbers."""
+        bounds = np.searchsorted(rows, self.starts)
+        for number, segment in enumerate(self.segments):
+            yield segment, rows[bounds[number] : bounds[number + 1]] - self.starts[number]
+
+    def allowed(self, where: Mapping[str, Any]) -> list[np.ndarray]:
+        """Per segment, (R,) bool: the passages that are not deleted and whose documents have the values."""
+        if not where:
+            return self.alive
+        allowed = [
+            alive & segment.documents_with(where)[segment.document_of]
+            for segment, alive in zip(self.segments, self.alive, strict=True)
+        ]
+        if not any(good.any() for good in allowed):
+            columns = {name for segment in self.segments for name in segment.column_names()}
+            if unknown := [name for name in where if name not in columns]:
+                there = short_list(sorted(columns)) or "none"
+                raise UserError(f"no document has the column {short(unknown[0])} (there are: {there})")
+        return allowed
+
+    def nearest(self, vector: np.ndarray, allowed: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The allowed passages with the highest cosine to a query of length 1, best first, and these."""
+        rows, scores = [np.array([], dtype=np.int64)], [np.array([], dtype=np.float32)]
+        for segment, start, good in zip(self.segments, self.starts, allowed, strict=False):
+            if good.any():
+                found, cosines = segment.nearest(vector, count, None if good.all() else good)
+                rows.append(start + found)
+                scores.append(cosines)
+        all_rows, all_scores = np.concatenate(rows), np.concatenate(scores)
+        best = best_rows(all_scores, count)
+        return all_rows[best], all_scores[best]
+
+    def cosines(self, vector: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The cosines of passages, in ascending order, to a query of length 1."""
+        parts = [segment.cosines(vector, some) for segment, some in self.by_segment(rows)]
+        return np.concatenate([*parts, np.array([], dtype=np.float32)])
 
     def refresh(self) -> None:
         """Reads the index again if another process has changed it."""
