@@ -26,7 +26,7 @@ from mybert.finetuning.summary import (
     with_max_length,
 )
 from mybert.inference.checkpoint import trained_tokens
-from mybert.inference.sentence_modules import sentence_length
+from mybert.inference.sentence_modules import find_modules
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
 from mybert.rows.labels import differ, find_joined_labels, find_label_typos, find_marks, is_missing
 from mybert.rows.splits import Split
@@ -179,8 +179,9 @@ def _with_length(
     lines: list[str] = []
     if settings.max_length is None:
         limit = trained_tokens(task.config, tokenizer)
-        if few_labels:
-            limit = min(limit, sentence_length(settings.model) or limit)
+        modules = find_modules(settings.model)[0] if few_labels else None
+        if modules and modules.max_length:
+            limit = min(limit, modules.max_length)
         task, lines = with_max_length(task, counts[:, 0], limit, settings.model)
     length = tokenizer.model_max_length = task.options.length
     return task.with_config(finetuned={**task.config.finetuned, "max_length": length}), lines

@@ -151,15 +151,6 @@ def find_modules(name: str) -> tuple[SentenceModules | None, str, UserError | No
         return None, name, error
 
 
-def sentence_length(name: str) -> int | None:
-    """The most tokens of a text that the sentence encoder `name` reads; None if it does not say so, or is another."""
-    folder = modules_folder(name)
-    try:
-        return None if folder is None else read_sentence_modules(folder).max_length
-    except UserError:
-        return None
-
-
 def module_entries(folder: Path) -> list[dict[str, str]]:
     """The `type` and `path` of each module in `modules.json`, in order.
 

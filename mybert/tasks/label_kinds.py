@@ -79,8 +79,8 @@ class LabelKind(ABC):
         """Constant predictions, as baselines."""
 
     def labels(self, answer: Any) -> Sequence[str]:
-        """The labels of a reference, or of a prediction's value for `key`."""
-        return answer
+        """The labels of a reference, or of a prediction's value for `key`; numbers have none."""
+        return [answer] if isinstance(answer, str) else answer
 
     def counts(self, references: Sequence[Any], edges: Sequence[float] = ()) -> Counter[str]:
         """Number of rows of each label; of numbers, in each part between `edges`."""
@@ -136,9 +136,6 @@ class SingleLabel(LabelKind):
     def error(self, prediction: Prediction, reference: str) -> float:
         """1 - the probability of the right label if another is predicted; predictions of other tools may lack it."""
         return 0.0 if prediction["label"] == reference else 1 - prediction.get("scores", {}).get(reference, 0.0)
-
-    def labels(self, answer: str) -> Sequence[str]:
-        return [answer]
 
 
 class MultiLabel(LabelKind):
@@ -205,6 +202,9 @@ class Regression(LabelKind):
         return float(label)
 
     model_label = reference
+
+    def labels(self, answer: float) -> Sequence[str]:
+        return ()
 
     def predictions(self, logits: np.ndarray) -> list[Prediction]:
         values = torch.from_numpy(logits)

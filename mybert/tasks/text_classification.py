@@ -168,10 +168,7 @@ class TextClassification(Task):
         return self.kind.counts(self.references(rows), self.edges)
 
     def row_labels(self, rows: Dataset) -> list[Collection[str]]:
-        kind = self.kind
-        return (
-            super().row_labels(rows) if isinstance(kind, Regression) else list(map(kind.labels, self.references(rows)))
-        )
+        return list(map(self.kind.labels, self.references(rows)))
 
     # Model
 
