@@ -121,8 +121,9 @@ class MultipleChoice(Task):
         """With the meaning of the labels, for `choice_of`."""
         rows, counts_from_0 = [], False
         for part in parts:
-            named = part.columns["choices"].split(",")
-            counts_from_0 = counts_from_0 or (len(named) > 1 and named[0].strip("0") != named[0])
+            for file in part.parts or (part,):
+                named = file.columns["choices"].split(",")
+                counts_from_0 = counts_from_0 or (len(named) > 1 and named[0].strip("0") != named[0])
             labels, choices, names = _columns(part.rows)
             for label, some, own, number in zip(labels, choices, names, part.numbers, strict=True):
                 if own is None and isinstance(some, list):

@@ -62,6 +62,18 @@ def test_an_export_alone_has_single_labels(tiny_checkpoint, tmp_path, tool):
     assert split.rows["label"][:] == ["bad", "good"]
 
 
+def test_choices_of_several_files_are_counted_by_the_names_of_columns_in_one(
+    tiny_checkpoint, write_rows, finetune, tmp_path
+):
+    columns = [{"context": "the film", "ending0": "is good", "ending1": "is bad", "label": 1}] * 4
+    lists = [{"context": "the book", "choices": ["is good", "is bad"], "label": 1}] * 4
+    files = write_rows("lists.jsonl", lists), write_rows("columns.jsonl", columns)
+    task = task_of(tiny_checkpoint, "multiple-choice")
+    split = read_splits([*map(str, files)], task)
+    assert task.with_label_reading([split]).references(split.rows) == [1] * 8
+    assert finetune("multiple-choice", "--train", *files, "--max-steps", 1) == 0
+
+
 def test_a_model_trained_on_two_files_is_that_of_one_and_bad_rows_have_their_file(
     finetune, opinions, write_rows, tmp_path, capsys
 ):
