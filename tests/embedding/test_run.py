@@ -200,7 +200,7 @@ def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_co
     monkeypatch.setattr("mybert.io.stored_texts.CHARACTERS_PER_BATCH", 10)  # each text is a batch
     words = (tiny_bert, lines, "--output", tmp_path / "v.jsonl", "--max-length", 8, "--pooling", vectors)
     with monkeypatch.context() as patch:
-        patch.setattr(Embedder, "_encode", lambda *arguments: pytest.fail("a batch was computed"))
+        patch.setattr(Embedder, "_pool", lambda *arguments: pytest.fail("a batch was computed"))
         assert run(*words) == 2
     assert f"{lines}, line 4: more than 8 tokens (9; --long-texts window splits" in capsys.readouterr().err
     assert run(*words, "--errors", "skip") == 0
