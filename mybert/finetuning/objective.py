@@ -16,6 +16,7 @@ from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
 from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
 from mybert.tasks.base import Task
+from mybert.training.course import Course
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
@@ -110,13 +111,16 @@ class Finetuning(Objective):
             state.best_global_step, is_best = state.global_step, True
         self.trainer.control.should_save |= is_best and arguments.load_best_model_at_end
 
+
+class Shuffling(Course):
+    """Rows in random order, in groups of similar length with `group_by_length`."""
+
     def sampler(self) -> "EpochLengthSampler | None":
-        trainer, arguments = self.trainer, self.trainer.args
-        if arguments.train_sampling_strategy != "group_by_length":
+        if self.args.train_sampling_strategy != "group_by_length":
             return None
-        lengths = [len(ids) for ids in trainer.train_dataset["input_ids"][:]]
-        together = arguments.train_batch_size * arguments.gradient_accumulation_steps
-        return EpochLengthSampler(together, lengths=lengths, seed=trainer.order_seed)
+        lengths = [len(ids) for ids in self.trainer.train_dataset["input_ids"][:]]
+        together = self.args.train_batch_size * self.args.gradient_accumulation_steps
+        return EpochLengthSampler(together, lengths=lengths, seed=self.trainer.order_seed)
 
 
 class EpochLengthSampler(LengthGroupedSampler):

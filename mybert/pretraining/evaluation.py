@@ -1,5 +1,8 @@
 """Evaluation metrics from sums over batches, so that no logits are kept."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,30 +13,26 @@ from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.data.masking import IGNORED, Masker
 
 
-def batch_sums(
-    prediction_logits: Tensor,
-    labels: Tensor,
-    correct: Tensor,
-    seq_relationship_logits: Tensor,
-    next_sentence_label: Tensor | None,
-) -> Tensor:
+def batch_sums(inputs: Mapping[str, Any], outputs: Any, counts: Tensor | None = None) -> Tensor:
     """
     Args:
-        prediction_logits: (n, V).
-        labels: (n,), `IGNORED` for tokens without a label.
-        correct: (n,) bool, whether the label has the largest logit.
-        seq_relationship_logits: (N, 2).
-        next_sentence_label: (N,), `IGNORED` for pairs without a label; None without pairs.
+        inputs: arguments of the pretraining model.
+        outputs: of the model, with sparse logits.
+        counts: (2, V) to which the labelled tokens of the batch are added, and the correctly predicted ones.
 
     Returns:
         (1, 6) float32: number of labelled tokens, their summed loss, correct predictions; the same for pairs.
     """
-    tokens = label_sums(prediction_logits, labels, correct)
-    if next_sentence_label is None:
-        pairs = torch.zeros_like(tokens)
-    else:
-        pairs = label_sums(seq_relationship_logits, next_sentence_label)
-    return torch.cat([tokens, pairs])[None]
+    labels, pairs = inputs["labels"].flatten()[inputs["masked_lm_positions"]], inputs.get("next_sentence_label")
+    logits = outputs.prediction_logits.float()  # the CPU finds the largest of numbers in 16 bits slowly
+    correct = logits.argmax(-1) == labels
+    if counts is not None:
+        tokens = labels.clamp(min=0)
+        counts[0].index_add_(0, tokens, (labels != IGNORED).float())
+        counts[1].index_add_(0, tokens, correct.float())
+    of_tokens = label_sums(logits, labels, correct)
+    of_pairs = torch.zeros_like(of_tokens) if pairs is None else label_sums(outputs.seq_relationship_logits, pairs)
+    return torch.cat([of_tokens, of_pairs])[None]
 
 
 def label_sums(logits: Tensor, labels: Tensor, correct: Tensor | None = None) -> Tensor:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +17,9 @@ from transformers.trainer_utils import SaveStrategy
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.phases import Phase
 from mybert.pretraining.schedule import Schedule
+from mybert.training.course import Course
 from mybert.training.run_progress import ClockProgress, StepProgress
-
-if TYPE_CHECKING:
-    from mybert.pretraining.objective import Pretraining
+from mybert.training.trainer import RunTrainer
 
 SCHEDULE = "schedule.json"
 """File of a checkpoint with the share of the run, the time used, and the batches that were decided."""
@@ -32,7 +31,7 @@ _MEASURED = 20
 """Steps between two measures of steps at most, when the clock determines which steps are logged."""
 
 
-class Pace:
+class Pace(Course):
     """How a run goes by the share that is done: its batches follow a schedule, and a clock may end it.
 
     Args:
@@ -55,13 +54,12 @@ class Pace:
         self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
         self.events, self._later = events or {}, dict(later or {})
 
-    def begin(self, objective: "Pretraining") -> None:
-        """Called once, when the trainer has been built."""
-        self.objective, trainer = objective, objective.trainer
-        self.trainer, self.args, self.lengths = trainer, trainer.args, objective.lengths[0]
+    def begin(self, trainer: RunTrainer) -> None:
+        super().begin(trainer)
+        self.lengths = trainer.objective.lengths[0]
         if self.clock is None and self.args.max_steps <= 0:
             self.args.max_steps = self._steps_of_epochs()  # the sampler has one epoch with all steps
-        trainer.train_dataset = ScheduledDataset(objective.examples.corpus, trainer.data_collator.masker.seed)
+        trainer.train_dataset = ScheduledDataset(trainer.objective.examples.corpus, trainer.data_collator.masker.seed)
         trainer.add_callback(_EndOfStep(self))
         if "log" in self.events:  # the clock decides which steps are logged
             trainer.measures.every = min(max(int((self._expected_steps or 1) / self.events["log"]), 1), _MEASURED)
@@ -89,18 +87,22 @@ class Pace:
 
     def _steps_of_epochs(self) -> int:
         """Steps that read as many tokens as `num_train_epochs` passes over whole examples."""
-        per_step = np.mean(self.schedule.tokens) * self.args.gradient_accumulation_steps * self.args.world_size
+        per_step = np.mean(self.schedule.tokens) * self.batches_per_step
         return math.ceil(self.args.num_train_epochs * self.lengths.sum() / per_step)
+
+    def resumed_message(self, state: TrainerState, steps: int) -> str:
+        if self.clock is None:
+            return super().resumed_message(state, steps)
+        return f"{state.global_step:,} steps are done, {self.share:.0%} of the time for training is used"
 
     def load(self, checkpoint: Path) -> None:
         saved = json.loads((checkpoint / SCHEDULE).read_text(encoding="utf-8"))
         self.progress.load_state_dict(saved["progress"])
-        self.sampler.load_state_dict(saved["sampler"], self.trainer.state.global_step)
+        self.batches.load_state_dict(saved["sampler"], self.trainer.state.global_step)
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """The file of a checkpoint; all processes must call it."""
         step = self.trainer.state.global_step
-        return {SCHEDULE: {"progress": self.progress.state_dict(), "sampler": self.sampler.state_dict(step)}}
+        return {SCHEDULE: {"progress": self.progress.state_dict(), "sampler": self.batches.state_dict(step)}}
 
     def read_clock(self) -> None:
         """Reads the clock of process 0."""
@@ -120,13 +122,18 @@ class Pace:
     # Examples and learning rate
 
     @cached_property
-    def sampler(self) -> ScheduledSampler:
-        per_step = self.args.gradient_accumulation_steps * self.args.world_size
-        batches = self.args.max_steps * per_step
-        return ScheduledSampler(self.schedule, self.progress, self.lengths, self.trainer.order_seed, batches, per_step)
+    def batches(self) -> ScheduledSampler:
+        number = self.args.max_steps * self.batches_per_step
+        seed = self.trainer.order_seed
+        return ScheduledSampler(self.schedule, self.progress, self.lengths, seed, number, self.batches_per_step)
 
-    def scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR:
+    def batch_sampler(self) -> ScheduledSampler:
+        return self.batches
+
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> LambdaLR | None:
         """transformers' schedule as a function of the share of the time."""
+        if self.clock is None:
+            return None
         steps, given = _VIRTUAL_STEPS, dict[str, Any](self.args.lr_scheduler_kwargs or {})
         counts = [name for name in ("num_decay_steps", "num_stable_steps") if given.get(name)]
         own = {name: round(self._share_of_run(given[name]) * steps) for name in counts}
@@ -145,7 +152,7 @@ class Pace:
         return steps if steps < 1 else min(steps / max(self._expected_steps or 1, 1), 1)
 
     def name_examples(self, step: int) -> str:
-        keys = sorted(key for draw in self.sampler.drawn(step) for key in self.sampler.keys(draw))
+        keys = sorted(key for draw in self.batches.drawn(step) for key in self.batches.keys(draw))
         numbers = ", ".join(str(index) for _, index in keys)
         return f"examples {numbers} in pass {keys[0][0] + 1} over the corpus" if keys else "examples no longer known"
 
@@ -160,7 +167,7 @@ class Pace:
             middle, stop = (before + end) / 2, round(end * steps)
             sequences = max(1, round(self.schedule.tokens_per_batch(middle) / lengths.mean()))
             masked = self.schedule.mlm_probability(middle)
-            phases.append(self.objective.phase(lengths, stop - start, sequences, masked))
+            phases.append(self.trainer.objective.phase(lengths, stop - start, sequences, masked))
             start, before = stop, end
         return phases
 
@@ -185,7 +192,7 @@ class _EndOfStep(TrainerCallback):
                 self._marks[name] = math.floor(self.pace.share * parts)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        sampler = self.pace.sampler
+        sampler = self.pace.batches
         state.epoch = sampler.position(state.global_step) / len(sampler.lengths)
         sampler.forget(state.global_step - 2 * max(int(state.logging_steps), 50))
         if self.pace.clock is not None:

@@ -24,6 +24,7 @@ from mybert.pretraining.initialization.from_text import initialize_from_text
 from mybert.pretraining.initialization.initial_model import build_model, trained_length
 from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.pace import Pace
+from mybert.pretraining.passes import Passes
 from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.planning.rules import given_options
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
@@ -194,16 +195,14 @@ def _build_trainer(
             print(f"{first.folder} has no held-out documents: the run is not evaluated")
         arguments.eval_strategy = IntervalStrategy.NO
     masker = Masker.from_tokenizer(first.tokenizer, **settings.masking_rules(arguments.seed))
-    pace = None
+    course: Passes | Pace = Passes(settings.phase2_share, settings.max_tokens_per_batch)
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * first.shape.mean_length
-        pace = Pace(settings.schedule(first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
+        course = Pace(settings.schedule(first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
     objective = Pretraining(
         *(corpus.train for corpus in corpora),
-        phase2_share=settings.phase2_share,
-        max_tokens_per_batch=None if pace else settings.max_tokens_per_batch,
+        course=course,
         muon=settings.optimizer == "muon",
-        pace=pace,
         comparison=start.comparison,
         peak_flops=settings.peak_flops,
     )
@@ -231,7 +230,7 @@ def _train(trainer: RunTrainer, settings: PretrainSettings, stop: StopOnSignal, 
         print(objective.comparison.description(trainer.model))
     if trainer.is_world_process_zero() and settings.time_budget is None:  # a budget has printed its plan
         print_phases(
-            objective.phases,
+            objective.course.phases,
             devices=arguments.world_size,
             sharded=bool(arguments.fsdp),
             checkpointing=arguments.gradient_checkpointing,

@@ -6,26 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerBase
 
 _BANDS = (10, 100, 1000, 10_000)  # ranks by frequency
 _NEIGHBOURS, _WORDS, _MIN_LETTERS = 5, 12, 3
-
-
-class TokenAccuracy:
-    """Counts the labelled and the correctly predicted tokens of an evaluation, for each token of the vocabulary."""
-
-    def __init__(self, size: int, device: torch.device):
-        self.counts = torch.zeros(2, size, device=device)  # labelled, correct
-
-    def add(self, labels: Tensor, correct: Tensor) -> None:
-        """Adds labels (n,), which are negative for tokens without a label, and which predictions are correct, (n,)."""
-        tokens = labels.clamp(min=0)
-        self.counts[0].index_add_(0, tokens, (labels >= 0).float())
-        self.counts[1].index_add_(0, tokens, correct.float())
 
 
 def accuracy_by_group(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[dict[str, Any]]]:

@@ -74,6 +74,15 @@ def _fastest_product(device: torch.device, dtype: torch.dtype, size: int, second
     return 2 * size**3 / best
 
 
+def measure_training_peak(args: TrainingArguments) -> float:
+    """`measure_peak` of the device of a training, for the faster of the types in which it may compute."""
+    types = [torch.float32]
+    if args.bf16 or args.fp16:
+        half = torch.bfloat16 if args.bf16 else torch.float16
+        types = [half, torch.float32] if args.device.type == "cpu" and args.bf16 else [half]  # may be emulated
+    return max(measure_peak(args.device, dtype) for dtype in types)
+
+
 class StepMeasures(TrainerCallback):
     """Measures the steps that are logged, on a sample of the weight matrices of the encoder's layers.
 

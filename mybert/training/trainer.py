@@ -30,6 +30,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
+from mybert.training.course import Course
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.live_display import LiveDisplay
 from mybert.training.loader_workers import ignore_signals_in_workers
@@ -49,7 +50,8 @@ class RunTrainer(Trainer):
     """transformers' Trainer whose checkpoints are complete or absent, and whose resumed runs equal uninterrupted ones.
 
     Args:
-        objective: batches, loss and evaluation (default: those of Trainer).
+        objective: loss and evaluation (default: those of Trainer).
+        course: steps, learning rate and order of the examples (default: those of Trainer).
         skip_nonfinite: skip steps whose gradient is not finite; otherwise the run stops there.
         dry_run: measure a few steps and stop; write nothing.
         kwargs: as in `transformers.Trainer`.
@@ -73,13 +75,16 @@ class RunTrainer(Trainer):
         self,
         *args: Any,
         objective: Objective | None = None,
+        course: Course | None = None,
         stop: StopOnSignal | None = None,
         skip_nonfinite: bool = False,
         dry_run: bool = False,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        self.objective: Any = objective or Objective()  # Any: each kind of training has methods of its own
+        # Any: each kind of training has methods of its own
+        self.objective: Any = objective or Objective()
+        self.course: Any = course or Course()
         if tied := getattr(self.model, "all_tied_weights_keys", None):
             self.model._keys_to_ignore_on_save = list(tied)  # Trainer would warn that a checkpoint holds them once
         if getattr(getattr(self.model, "config", None), "int8_outliers", None) is not None:
@@ -109,12 +114,13 @@ class RunTrainer(Trainer):
             self.measures,
         ):
             self.add_callback(callback)
+        self.course.begin(self)
         self.objective.begin(self)
 
     # Running
 
     def planned_steps(self) -> int:
-        return self.objective.planned_steps() or self.steps_with(self.get_train_dataloader())
+        return self.course.planned_steps() or self.steps_with(self.get_train_dataloader())
 
     def steps_with(self, loader: DataLoader[Any]) -> int:
         """The number of steps of the run with a loader."""
@@ -140,10 +146,10 @@ class RunTrainer(Trainer):
         """
         if checkpoint is not None:
             state = self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-            self.objective.load(checkpoint)
+            self.course.load(checkpoint)
             steps = self.planned_steps()
             if self.is_world_process_zero():
-                print(f"--resume: {self.objective.resumed_message(state, steps)}")
+                print(f"--resume: {self.course.resumed_message(state, steps)}")
             if state.global_step >= steps or _patience_is_spent(state):  # Trainer would train one more step or epoch
                 self._load_finished(checkpoint, state)
                 return False
@@ -176,9 +182,9 @@ class RunTrainer(Trainer):
     # Batches
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        batches = self.objective.batch_sampler()
+        batches = self.course.batch_sampler()
         loader = super().get_train_dataloader() if batches is None else self._batched_loader(batches)
-        self.objective.use_loader(loader)
+        self.course.use_loader(loader)
         return ignore_signals_in_workers(loader)
 
     def _batched_loader(self, batches: Sampler[Any]) -> DataLoader[Any]:
@@ -197,7 +203,7 @@ class RunTrainer(Trainer):
         return ignore_signals_in_workers(super().get_eval_dataloader(eval_dataset))
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
-        sampler = self.objective.sampler()
+        sampler = self.course.sampler()
         return super()._get_train_sampler(train_dataset) if sampler is None else sampler
 
     def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
@@ -256,7 +262,7 @@ class RunTrainer(Trainer):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """`num_decay_steps` below 1 is a share of all steps, as of `warmup_steps`."""
-        own = self.objective.scheduler(self.optimizer if optimizer is None else optimizer)
+        own = self.course.scheduler(self.optimizer if optimizer is None else optimizer)
         if own is not None:
             self.lr_scheduler = own
             return own
@@ -361,7 +367,7 @@ class RunTrainer(Trainer):
     def extra_states(self) -> dict[str, dict[str, Any]]:
         """Name and content of further JSON files of a checkpoint. All processes must call it."""
         own = {"skipped": self.nonfinite.skipped, "threads": torch.get_num_threads()}
-        return {METRICS: self.metrics.state_dict() | own} | self.objective.states()
+        return {METRICS: self.metrics.state_dict() | own} | self.course.states()
 
     # Evaluation
 

@@ -48,19 +48,19 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change(m
 
 
 def test_an_example_is_named_by_its_corpus_and_number_there_and_fillers_are_not(make_trainer, pairs):
-    corpora = {"train": pairs(24), "second": pairs(40, seed=8), "objective": {"phase2_share": 0.25}}
+    corpora = {"train": pairs(24), "second": pairs(40, seed=8), "phase2_share": 0.25}
     trainer = make_trainer(max_steps=4, per_device_train_batch_size=16, **corpora)
     trainer.train()
     order, second_order = permutation(24, 42, 0), permutation(40, 42, 0)
     first = f"examples {', '.join(map(str, sorted(order[:16])))} in pass 1 over the corpus"
-    assert trainer.objective.name_examples(0) == first
-    second = trainer.objective.name_examples(3)
+    assert trainer.course.name_examples(0) == first
+    second = trainer.course.name_examples(3)
     assert second.endswith("in pass 1 over the phase2_corpus") and "over the corpus" not in second
     numbers = {int(number) for number in re.search(r"examples ([\d, ]+) in", second)[1].split(", ")}
     assert numbers == set(second_order[:8].tolist())
     innermost_sampler(trainer.callback_handler.train_dataloader).fillers = 8  # as with several processes
     assert (
-        trainer.objective.name_examples(1)
+        trainer.course.name_examples(1)
         == f"examples {', '.join(map(str, sorted(order[16:])))} in pass 1 over the corpus"
     )
 
@@ -136,9 +136,9 @@ def test_a_loss_spike_is_found_and_noise_and_learning_are_not():
 
 def test_a_change_of_phase_gives_no_warning_of_spikes(make_trainer, monkeypatch, caplog):
     trainer = make_trainer(max_steps=2)
-    monkeypatch.setattr(trainer.objective, "name_examples", lambda step: "examples 1, 2")
+    monkeypatch.setattr(trainer.course, "name_examples", lambda step: "examples 1, 2")
     for phase, steps, loss in ((object(), range(100), 4.5), (object(), range(100, 200), 5.9)):
-        monkeypatch.setattr(trainer.objective, "current_phase", lambda phase=phase: phase)
+        monkeypatch.setattr(trainer.course, "current_phase", lambda phase=phase: phase)
         trainer.objective.watch_losses(dict.fromkeys(steps, loss))
     assert "examples 1, 2" not in caplog.text
     trainer.objective.watch_losses({200: 9.0})

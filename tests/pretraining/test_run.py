@@ -426,7 +426,7 @@ def test_the_command_on_two_processes_gives_the_model_of_one(
 
 
 def test_a_peak_that_was_measured_under_load_rises_to_the_speed_of_the_training(run, monkeypatch):
-    monkeypatch.setattr("mybert.pretraining.objective.measure_peak", lambda *_: 1.0)
+    monkeypatch.setattr("mybert.training.speed.measure_peak", lambda *_: 1.0)
     shares = [entry["mfu"] for entry in read_log(run(max_steps=3, logging_steps=1), "mfu")]
     assert len(shares) == 3 and shares[0] == max(shares) == 1
 

@@ -169,7 +169,7 @@ def test_biases_and_norms_do_not_decay(make_trainer):
 def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(make_trainer, pairs):
     arguments = {
         "second": pairs(30, seed=4, longest=60),
-        "objective": {"phase2_share": 0.3},
+        "phase2_share": 0.3,
         "max_steps": 10,
         "per_device_train_batch_size": 8,
         "logging_steps": 1,
@@ -187,7 +187,7 @@ def test_the_second_phase_reads_its_corpus_in_the_last_steps_and_resumes_there(m
 
 
 def test_the_second_phase_starts_on_time_when_the_batch_size_is_reduced(make_trainer, pairs):
-    phase2 = {"second": pairs(30, seed=4, longest=60), "objective": {"phase2_share": 0.3}}
+    phase2 = {"second": pairs(30, seed=4, longest=60), "phase2_share": 0.3}
     trainer = make_trainer(per_device_train_batch_size=16, max_steps=10, auto_find_batch_size=True, **phase2)
     longest = []
     forward = trainer.model.forward

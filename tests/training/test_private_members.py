@@ -19,7 +19,7 @@ from transformers import Trainer
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.objective import EpochLengthSampler, Finetuning
+from mybert.finetuning.objective import EpochLengthSampler, Shuffling
 from mybert.training import sealed_checkpoints
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import find_damage
@@ -100,7 +100,7 @@ def test_get_train_sampler_and_get_eval_sampler_give_an_order_by_epoch_and_by_ro
         per_device_train_batch_size=32,
     )
     rows = Dataset.from_dict({"input_ids": [[5] * n for n in (9, 2, 7, 4)], "labels": [0, 1] * 2})
-    trainer = RunTrainer(objective=Finetuning(), model=model, args=arguments, train_dataset=rows, eval_dataset=rows)
+    trainer = RunTrainer(course=Shuffling(), model=model, args=arguments, train_dataset=rows, eval_dataset=rows)
     train, validation = trainer.get_train_dataloader(), trainer.get_eval_dataloader()
     assert isinstance(train.batch_sampler.sampler, EpochLengthSampler)
     assert isinstance(validation.batch_sampler.sampler, SequentialSampler)

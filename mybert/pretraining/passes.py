@@ -1,0 +1,110 @@
+"""Passes over one corpus, or over a second one in the last steps."""
+
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any
+
+from accelerate.utils import gather_object
+from torch.utils.data import DataLoader
+
+from mybert.pretraining.data.batching import FILLER, EpochSampler
+from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler
+from mybert.pretraining.planning.phases import Phase, phase_at
+from mybert.training.course import Course
+from mybert.training.epochs import innermost_sampler, steps_per_epoch
+from mybert.training.trainer import RunTrainer
+
+
+class Passes(Course):
+    """Every example is read once per pass.
+
+    Args:
+        phase2_share: share of the steps that read the second corpus, if there is one.
+        max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
+            sequences.
+    """
+
+    def __init__(self, phase2_share: float = 0.1, max_tokens_per_batch: int | None = None):
+        self._phase2_share, self._max_tokens = phase2_share, max_tokens_per_batch
+
+    def begin(self, trainer: RunTrainer) -> None:
+        super().begin(trainer)
+        self.lengths = trainer.objective.lengths
+
+    # Examples
+
+    @property
+    def _batch_size(self) -> int:
+        """Sequences per device and forward pass, which --auto-find-batch-size may have reduced."""
+        return self.trainer.get_total_train_batch_size(self.args) // self.batches_per_step
+
+    def sampler(self) -> EpochSampler:
+        fills = self.args.world_size > 1 and not self.args.dataloader_drop_last
+        multiple = self.args.world_size * self._batch_size if fills else 1
+        first, *second = map(len, self.lengths)
+        return EpochSampler(first, self.trainer.order_seed, sum(second), multiple)
+
+    def batch_sampler(self) -> TokenBudgetBatchSampler | None:
+        if self._max_tokens is None:
+            return None
+        by_length = self.args.train_sampling_strategy == "group_by_length"
+        budgets = [
+            TokenBudget(lengths, self._max_tokens, self.trainer.order_seed, self.args.world_size, by_length)
+            for lengths in self.lengths
+        ]
+        return TokenBudgetBatchSampler(*budgets)
+
+    def use_loader(self, loader: DataLoader[Any]) -> None:
+        """Tells the sampler where the second corpus begins."""
+        if len(self.lengths) > 1:
+            first = self._steps_of_phases(loader)[0]
+            epochs, steps = divmod(first, steps_per_epoch(loader, self.args.gradient_accumulation_steps))
+            batches = steps * self.batches_per_step
+            sampler = innermost_sampler(loader)
+            if self._max_tokens is None:
+                sampler.switch = epochs * len(self.lengths[0]) + batches * self._batch_size
+            else:
+                sampler.switch = epochs * len(sampler) + batches
+
+    def name_examples(self, step: int) -> str:
+        """The examples that all processes read in a step, counted from 0. All processes must call it."""
+        loader: Any = self.trainer.callback_handler.train_dataloader
+        sampler = innermost_sampler(loader)
+        now = sampler.epoch
+        epoch, steps = divmod(step, steps_per_epoch(loader, self.args.gradient_accumulation_steps))
+        sampler.set_epoch(epoch)
+        if self._max_tokens is None:
+            sampler.skip = steps * self.trainer.get_total_train_batch_size(self.args)
+        first = steps * self.args.gradient_accumulation_steps
+        batches = islice(loader.batch_sampler, first, first + self.args.gradient_accumulation_steps)
+        keys = sorted(key for key in gather_object(list(chain.from_iterable(batches))) if key[0] != FILLER)
+        sampler.set_epoch(now)
+        named = []
+        for corpus, first in (("corpus", 0), ("phase2_corpus", len(self.lengths[0]))):
+            read = [key for key in keys if (key[1] >= len(self.lengths[0])) == (first > 0)]
+            if read:
+                numbers = ", ".join(str(index - first) for _, index in read)
+                named.append(f"examples {numbers} in pass {read[0][0] + 1} over the {corpus}")
+        return " and ".join(named)
+
+    # Costs
+
+    def _steps_of_phases(self, loader: DataLoader[Any]) -> list[int]:
+        steps = self.trainer.steps_with(loader)
+        first = round(steps * (1 - self._phase2_share)) if len(self.lengths) > 1 else steps
+        return [first, steps - first]
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """One phase for each corpus."""
+        loader = self.trainer.get_train_dataloader()
+        in_batch = [self._batch_size] * 2
+        if self._max_tokens is not None:
+            sampler = innermost_sampler(loader)
+            in_batch = [len(budget.lengths) / budget.batches for budget in (sampler.first, sampler.second) if budget]
+        masked = self.trainer.data_collator.masker.probability
+        parts = zip(self.lengths, self._steps_of_phases(loader), in_batch, strict=False)
+        return [self.trainer.objective.phase(lengths, steps, sequences, masked) for lengths, steps, sequences in parts]
+
+    def current_phase(self) -> Phase:
+        return phase_at(self.phases, self.trainer.state.global_step)
