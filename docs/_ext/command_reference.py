@@ -38,7 +38,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 def markdown(parser: argparse.ArgumentParser) -> list[str]:
     """Usage, examples, and a definition list of all options that the help shows, group by group."""
     formatter = parser._get_formatter()
-    lines = ["```text", *parser.format_usage().strip().splitlines(), "```", ""]
+    lines = ["```console", *parser.format_usage().strip().splitlines(), "```", ""]
     examples, _, note = (parser.epilog or "").partition("\n\n")
     if examples.startswith("examples:"):
         lines += ["```bash", *(line.strip() for line in examples.splitlines()[1:]), "```", "", _escaped(note), ""]
