@@ -63,6 +63,7 @@ def read_options() -> argparse.Namespace:
     add("--warmup", type=float, default=0.03)
     add("--tokens", type=int, nargs="+", default=[2048], help="per step, at the start and at the end")
     add("--lengths", nargs="+", default=["24:0.3", "48:0.6", "128"])
+    add("--short", type=int, help="every second batch has excerpts of this number of tokens")
     add("--masked", type=float, nargs="+", default=[0.15], help="share of tokens, at the start and at the end")
     add("--whole-words", action="store_true")
     add("--nsp-weight", type=float, default=1.0)
@@ -176,6 +177,7 @@ class Batches:
             PretrainingCollator(masker, packed, corpus.tokenizer.pad_token_id) for packed in (True, False)
         )
         self.number, self.causal, self.shifted = 0, options.causal, not options.causal_in_place
+        self.short = options.short
         self.used = permutation(len(self.examples), self.seed, 0)[: options.examples]
         self.order = self.used
         if options.frequent_first or options.keep_frequent < 1:
@@ -184,7 +186,8 @@ class Batches:
             self.order = ideas.order_by_frequency(self.examples, sample, counts, options.keep_frequent)
 
     def next(self, share: float) -> dict:
-        length = self.schedule.length(share)
+        self.number += 1
+        length = self.short if self.short and self.number % 2 else self.schedule.length(share)
         count = max(1, round(self.schedule.tokens_per_batch(share) / min(length, self.mean)))
         if self.place + count > len(self.order):
             self.epoch, self.place = self.epoch + 1, 0
@@ -193,7 +196,6 @@ class Batches:
         self.place += count
         examples = cut_randomly(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS))
         examples = dataclasses.replace(examples, mlm_probability=self.schedule.mlm_probability(share))
-        self.number += 1
         if self.causal and self.number % self.causal == 0:
             return ideas.causal(self.pad(examples), self.shifted)
         return self.collate(examples)

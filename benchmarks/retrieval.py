@@ -21,6 +21,7 @@ from transformers.utils import logging
 from mybert import finetune
 from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Texts, read_judgements, read_texts
+from mybert.retrieval.document_vectors import DocumentVectors
 from mybert.retrieval.encoder import Encoder
 from mybert.retrieval.ranking import combined, score_ranking
 from mybert.retrieval.words import Words, best_rows
@@ -59,12 +60,14 @@ class Collection:
         kept = [place for place, key in enumerate(queries.ids) if key in self.grades]
         self.queries = Texts(*([values[place] for place in kept] for values in queries))
         words = Words.of(self.documents.passages())
+        self.language = words.analyzer.language
         self.by_words = np.array([words.scores(query) for query in self.queries.texts])
 
     def print_scores(self, kind: str, model: str, before: np.ndarray | None = None) -> np.ndarray:
         """Prints a row of the table; returns nDCG@10 of each query by vectors alone."""
         encoder, documents = Encoder(model, device="cpu"), self.documents
-        similar = encoder.queries(self.queries.texts) @ encoder.passages(documents.passages()).T
+        vectors = DocumentVectors(encoder, documents, self.language)
+        similar = vectors.cosines(encoder.queries(self.queries.texts))
         weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages)
         pairs = list(zip(similar, self.by_words, strict=True))
         systems = (

@@ -22,11 +22,11 @@ from mybert.artifacts.manifest import (
 )
 from mybert.artifacts.staging import staged_folder
 from mybert.common.metrics import metric_title
-from mybert.common.progress import Bar
 from mybert.common.tables import RETRIEVAL_SYSTEMS, print_table
 from mybert.io.sources import describe_sources, find_sources
 from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
+from mybert.retrieval.document_vectors import DocumentVectors
 from mybert.retrieval.encoder import Encoder
 from mybert.retrieval.ranking import METRICS, combined, score_ranking
 from mybert.retrieval.words import Words, best_rows
@@ -109,8 +109,10 @@ def _rank_all(
     options |= {"max_length": settings.max_length, "max_tokens_per_batch": settings.max_tokens_per_batch}
     encoder = Encoder(settings.model, **options)
     weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages)
-    similar = _cosines(encoder, passages, asked)
-    before = _cosines(Encoder(start, plain=True, **options), passages, asked)
+    similar, before = (
+        _cosines(one, documents, asked, words.analyzer.language)
+        for one in (encoder, Encoder(start, plain=True, **options))
+    )
     found: dict[str, Rankings] = {"model": [], "bm25": [], "start": [], "hybrid": []}
     for query, twin, of_model, of_start in zip(asked, _twins(documents, queries), similar, before, strict=True):
         by_words = words.scores(query)
@@ -131,12 +133,10 @@ def _twins(documents: Texts, queries: Texts) -> list[int]:
     ]
 
 
-def _cosines(encoder: Encoder, passages: list[str], asked: list[str]) -> Iterator[np.ndarray]:
-    """(passages,) float32 of each query."""
-    with Bar(total=len(passages), desc="encoding", unit="documents", leave=False) as bar:
-        vectors = encoder.passages(passages, bar.update)
-    encoded = encoder.queries(asked)
-    return (one for first in range(0, len(asked), _BLOCK) for one in encoded[first : first + _BLOCK] @ vectors.T)
+def _cosines(encoder: Encoder, documents: Texts, asked: list[str], language: str) -> Iterator[np.ndarray]:
+    """(documents,) float32 of each query."""
+    vectors, encoded = DocumentVectors(encoder, documents, language), encoder.queries(asked)
+    return (one for first in range(0, len(asked), _BLOCK) for one in vectors.cosines(encoded[first : first + _BLOCK]))
 
 
 def _scores(rankings: Rankings, documents: Texts, queries: Texts, judged: Judgements) -> dict[str, np.ndarray]:

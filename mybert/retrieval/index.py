@@ -16,7 +16,7 @@ from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress
 from mybert.retrieval.passages import PassageCutter
-from mybert.retrieval.ranking import combined
+from mybert.retrieval.ranking import combined, words_unit
 from mybert.retrieval.records import Hit, IndexedDocument, IndexOptions, as_document
 from mybert.retrieval.reranker import Reranker
 from mybert.retrieval.segments import Segment, write_segment
@@ -237,7 +237,7 @@ class Index:
             return rows, scores[rows]
         spread = float((self._sampled() @ vector).std())
         weight = self.store.manifest.get("words_weight", DEFAULT)
-        both = combined(self.store.cosines(vector, rows), scores[rows], weight, spread)
+        both = combined(self.store.cosines(vector, rows), scores[rows], weight, spread, words_unit(scores))
         best = best_rows(both, depth)
         return rows[best], both[best]
 

@@ -7,18 +7,35 @@ import numpy as np
 METRICS = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
 
 
-def combined(cosines: np.ndarray, by_words: np.ndarray, weight: float, spread: float | None = None) -> np.ndarray:
-    """Hybrid scores of the passages for one query: cosines in standard deviations, and BM25 as a share of its best.
+_DEVIATIONS, _LEAST_UNIT = 6.0, 0.6
+
+
+def words_unit(by_words: np.ndarray) -> float:
+    """The unit of the BM25 scores of a query: six standard deviations of those above 0, which is about the best score.
+
+    It is smaller if few texts are much better than the others, as for a query with rare words, so that BM25 counts
+    more; but at least 0.6 of the best score.
+    """
+    found = by_words[by_words > 0]
+    return max(_DEVIATIONS * float(found.std()), _LEAST_UNIT * float(found.max())) if len(found) else 1.0
+
+
+def combined(
+    cosines: np.ndarray, by_words: np.ndarray, weight: float, spread: float | None = None, unit: float | None = None
+) -> np.ndarray:
+    """Hybrid scores of the passages for one query: cosines in standard deviations, and BM25 in units.
 
     Unlike reciprocal ranks, this keeps how sure each ranking is.
 
     Args:
         cosines, by_words: (R,), of the same passages.
-        weight: of the best BM25 score; see `balance`.
+        weight: of BM25; see `balance`.
         spread: standard deviation of the cosines of all passages, if these are not all.
+        unit: `words_unit` of all passages, if these are not all.
     """
     spread = float(cosines.std()) if spread is None else spread
-    return cosines / max(spread, 1e-3) + weight * by_words / max(float(by_words.max(initial=0.0)), 1e-6)
+    unit = words_unit(by_words) if unit is None else unit
+    return cosines / max(spread, 1e-3) + weight * by_words / unit
 
 
 def score_ranking(ranked: Sequence[str], grades: Mapping[str, int]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from mybert.retrieval.balance import Encode
 from mybert.retrieval.pairs import Pair
+from mybert.retrieval.ranking import words_unit
 from mybert.retrieval.words import Words
 
 _SHARPNESS = 2.0  # logits of a teacher per standard deviation of its cosines: those of all-MiniLM-L6-v2
@@ -73,8 +74,8 @@ class Teacher:
         places = self._places[rows].T.ravel()
         cosines = self._query_vectors[rows] @ self._vectors[places].T
         by_words = [self._words.scores(self._queries[row]) for row in rows]
-        shares = np.array([scores[places] / max(float(scores.max()), 1e-6) for scores in by_words])
-        return cosines / max(self._spread, 0.01) + self._weight * shares
+        in_units = np.array([scores[places] / words_unit(scores) for scores in by_words])
+        return cosines / max(self._spread, 0.01) + self._weight * in_units
 
 
 class TaughtLoss(MultipleNegativesRankingLoss):

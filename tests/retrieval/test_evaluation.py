@@ -7,8 +7,8 @@ import pytest
 import pytrec_eval
 from json_files import read_lines
 
-from mybert import cli
-from mybert.retrieval.ranking import METRICS, combined, score_ranking
+from mybert import Index, cli
+from mybert.retrieval.ranking import METRICS, combined, score_ranking, words_unit
 
 TREC = {"ndcg_cut_10": "ndcg@10", "recall_10": "recall@10", "recall_100": "recall@100", "map": "map"}
 DOCUMENTS = {
@@ -49,11 +49,22 @@ def test_metrics_are_those_of_trec_eval(seed):
 def test_a_hybrid_score_depends_on_neither_scale():
     cosines, by_words = np.array([0.8, 0.5, 0.2, 0.1]), np.array([0.0, 6.0, 12.0, 0.0])
     scores = combined(cosines, by_words, 2.5)
-    assert scores == pytest.approx(cosines / cosines.std() + 2.5 * np.array([0, 0.5, 1, 0]))
+    unit = 6 * 3.0  # six standard deviations of 6 and 12
+    assert scores == pytest.approx(cosines / cosines.std() + 2.5 * by_words / unit)
     assert combined(0.1 * cosines, 3 * by_words, 2.5) == pytest.approx(scores)
-    assert combined(cosines[:2], by_words[:2], 2.5, spread=0.5) == pytest.approx([1.6, 1 + 2.5])
+    assert combined(cosines[:2], by_words[:2], 2.5, spread=0.5, unit=unit) == pytest.approx([1.6, 1 + 2.5 / 3])
     assert combined(cosines, 0 * by_words, 2.5).argmax() == 0
     assert np.isfinite(combined(np.ones(1), np.zeros(1), 2.5)).all()
+
+
+def test_bm25_counts_more_for_rare_words_but_not_without_limit():
+    one_better = np.array([0.0, *[1.0] * 200, 9.0])
+    assert words_unit(one_better) == pytest.approx(0.6 * 9)
+    assert words_unit(np.array([0.0, 0.0, 5.0])) == pytest.approx(3.0)  # a single text, without deviation
+    assert words_unit(np.array([5.0, 5.0])) == pytest.approx(3.0)
+    assert words_unit(np.zeros(3)) == 1
+    even = np.arange(100.0)
+    assert words_unit(even) == pytest.approx(6 * even[1:].std())
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +121,25 @@ def test_a_collection_has_three_parts(minilm_folder, tmp_path, monkeypatch, caps
         (tmp_path / name).write_text("text,label\na,b\n")
     assert evaluate(minilm_folder, words, tmp_path / "scores") == 2
     assert message in capsys.readouterr().err
+
+
+def test_long_documents_are_ranked_by_their_best_passage_as_in_an_index(minilm_folder, tmp_path):
+    filler = [f"Line {number} of this report says nothing about animals or weather at all." for number in range(40)]
+    endings = list(DOCUMENTS.values())[::3]
+    rows = [{"_id": f"d{number}", "text": " ".join([*filler, f"{end}."])} for number, end in enumerate(endings)]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    queries = {f"q{number}": f"where do {end.replace('the ', '')}?" for number, end in enumerate(endings)}
+    (tmp_path / "queries.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in queries.items()))
+    (tmp_path / "qrels.tsv").write_text("".join(f"q{number}\td{number}\t1\n" for number in range(len(endings))))
+    names = {"documents": "corpus.jsonl", "queries": "queries.tsv", "judgements": "qrels.tsv"}
+    words = [word for flag, name in names.items() for word in (f"--{flag}", str(tmp_path / name))]
+    assert evaluate(minilm_folder, words, tmp_path / "scores") == 0
+    assert (
+        cli.main(["index", str(minilm_folder), str(tmp_path / "corpus.jsonl"), "--output", str(tmp_path / "i")]) == 0
+    )
+    index, results = Index(tmp_path / "i"), json.loads((tmp_path / "scores" / "results.json").read_text())
+    assert index.passages >= 3 * len(rows)  # the texts are longer than the model reads
+    for line in read_lines(tmp_path / "scores" / "predictions.jsonl"):
+        hits = index.search(line["query"], top_k=len(rows), mode="dense")
+        assert [one["id"] for one in line["found"]["model"]] == [hit.id for hit in hits]
+    assert results["model"]["mrr@10"] > 0.9
