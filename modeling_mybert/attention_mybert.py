@@ -1,12 +1,12 @@
 """Self-attention of a batch: each token attends to its own sequence, by the configured backend.
 
-    attn_implementation    works on                     dropout   dtypes         where
-    eager                  the grid (reference)         yes       all            everywhere
-    sdpa                   the grid                     yes       all            everywhere
-    flex_attention         the tokens, by a BlockMask   no        all            CUDA
-    varlen_attn            the tokens, by cu_seq_lens   yes       half           CUDA, by the package
-    flash_attention_2      the tokens, by cu_seq_lens   yes       half           CUDA
-    flash_attention_3, 4   the tokens, by cu_seq_lens   no        half           CUDA
+    attn_implementation    works on                     head sizes      dropout   dtypes   where
+    eager                  the grid (reference)         all             yes       all      everywhere
+    sdpa                   the grid                     all             yes       all      everywhere
+    flex_attention         the tokens, by a BlockMask   from 16         no        all      CUDA
+    varlen_attn            the tokens, by cu_seq_lens   8, 16, … 256    yes       half     CUDA, by the package
+    flash_attention_2      the tokens, by cu_seq_lens   up to 256       yes       half     CUDA
+    flash_attention_3, 4   the tokens, by cu_seq_lens   up to 256       no        half     CUDA
 
 All backends give the same numbers. sdpa replaces a backend that lacks a requested feature, with one warning.
 `output_attentions` always uses eager. Other functions of `ALL_ATTENTION_FUNCTIONS` work on the grid.
@@ -26,6 +26,7 @@ logger = logging.get_logger(__name__)
 
 # transformers uses the last where only the `kernels` package is installed.
 _WITH_DROPOUT = ("varlen_attn", "flash_attention_2", "kernels-community/flash-attn2")
+_HEAD_SIZES = {"flex_attention": (16, float("inf"), 1), "varlen_attn": (8, 256, 8)}  # least, greatest, multiple of
 
 
 def eager_attention_forward(
@@ -66,12 +67,12 @@ def resolve_backend(backend: str, query: Tensor, layout: Layout, dropout: float)
     """`backend`, or sdpa if it does not support this batch, (…, D) queries or dropout; a warning gives the reason."""
     if not works_on_tokens(backend):
         return backend
-    size, multiple = query.shape[-1], 1 if "flash" in backend else 8  # flash attention pads heads by itself
+    size, (least, greatest, unit) = query.shape[-1], _HEAD_SIZES.get(backend, (1, 256, 1))
     if query.device.type == "cpu":
         reason = "needs a GPU"  # on the CPU flex has no gradients and compiles C++ for seconds for each new shape
     elif backend != "flex_attention" and query.dtype not in (torch.float16, torch.bfloat16):
         reason = f"supports float16 and bfloat16, not {query.dtype}"
-    elif size < 16 if backend == "flex_attention" else size > 256 or size % multiple:
+    elif not least <= size <= greatest or size % unit:
         reason = f"does not support heads of size {size}"
     elif not isinstance(layout, RaggedLayout):
         reason = "supports no mask except that of padding, no module hooks, no tracing and no export"

@@ -128,42 +128,20 @@ class MyBertModel(MyBertPreTrainedModel):
             given = input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q
             checks.check_inputs(self.config, *given, lambda x: can_read_without_sync(x, self.training))
         layout = self._layout(inputs, attention_mask, cu_seq_lens_q, max_length_q)
-        if layout.grid[1] > self.config.max_position_embeddings and position_ids is None:
-            raise ValueError(
-                f"a sequence has {layout.grid[1]} positions, more than max_position_embeddings="
-                f"{self.config.max_position_embeddings}; truncate it or train with more positions"
-            )
-
-        def laid_out(x: Tensor | None) -> Tensor | None:
-            return None if x is None else layout.from_batch(x)
-
-        positions = layout.positions if position_ids is None else layout.from_batch(position_ids)
-        embeddings = self.embeddings(laid_out(input_ids), laid_out(token_type_ids), positions, laid_out(inputs_embeds))
+        embeddings = self._embed(layout, input_ids, token_type_ids, position_ids, inputs_embeds)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
-        rows = order = padding = None
         if tokens_to_keep is not None:
             tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
             places = inputs.shape[0] * inputs.shape[1]
             check_places("tokens_to_keep", tokens_to_keep, places, "see its shape", self.training)
-            if output_hidden_states is False and not output_attentions:
-                rows, order, padding = _rows_to_compute(tokens_to_keep, layout)
-        outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, rows)
-        if order is None:
-            first_tokens = layout.first_tokens(outputs.last_hidden_state)
-            last_hidden_state = layout.to_batch(outputs.last_hidden_state)
-            if tokens_to_keep is not None:
-                last_hidden_state = last_hidden_state.flatten(0, 1)[tokens_to_keep]
-        else:
-            computed = outputs.last_hidden_state.index_select(0, order)
-            first_tokens, last_hidden_state = computed.tensor_split([layout.grid[0]])
-            if padding is not None:
-                last_hidden_state = last_hidden_state.masked_fill(padding[:, None], 0)
+        kept = _Kept(layout, tokens_to_keep, output_hidden_states is not False or bool(output_attentions))
+        outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, kept.rows)
+        first_tokens, last_hidden_state = kept.states(outputs.last_hidden_state)
         pooled = None if self.pooler is None else self.pooler(first_tokens)
-        inside = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
-        return BaseModelOutputWithPooling(last_hidden_state, pooled, **inside)
+        return BaseModelOutputWithPooling(last_hidden_state, pooled, outputs.hidden_states, outputs.attentions)
 
     def _layout(
         self, inputs: Tensor, attention_mask: Tensor | None, cu_seq_lens: Tensor | None, max_length: int | None
@@ -180,22 +158,43 @@ class MyBertModel(MyBertPreTrainedModel):
             layout = packed_layout(cu_seq_lens, max_length, inputs.shape[1])
         return round_up(layout, inputs.device, self.dtype) if isinstance(layout, RaggedLayout) else layout
 
+    def _embed(
+        self, layout: Layout, ids: Tensor | None, types: Tensor | None, positions: Tensor | None, embeds: Tensor | None
+    ) -> Tensor:
+        """The embeddings of a batch, (T, H), or (B, S, H) in a dense layout."""
+        if layout.grid[1] > self.config.max_position_embeddings and positions is None:
+            raise ValueError(
+                f"a sequence has {layout.grid[1]} positions, more than max_position_embeddings="
+                f"{self.config.max_position_embeddings}; truncate it or train with more positions"
+            )
+        given = ids, types, positions, embeds
+        ids, types, positions, embeds = (None if x is None else layout.from_batch(x) for x in given)
+        return self.embeddings(ids, types, layout.positions if positions is None else positions, embeds)
 
-def _rows_to_compute(tokens: Tensor, layout: Layout) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """What the last layer computes for `tokens`, (K,) places in the flattened batch whose hidden states are asked for.
 
-    Returns:
-        (N + K,) rows of each sequence's first token and of these tokens, ascending; None: the last layer computes all.
-        (N + K,) which of the rows is each first token, then each of these tokens.
-        (K,) which of the tokens are padding; None: none is.
+class _Kept:
+    """The tokens whose last hidden states are asked for: those at `places`, (K,) in the flattened batch; None: all.
+
+    `rows`, (N + K,), are what the last layer computes: each first token and these tokens, ascending; None: all.
     """
-    if not isinstance(layout, RaggedLayout):
-        return None, None, None
-    if len(tokens) + layout.grid[0] >= layout.total and not torch.compiler.is_compiling():
-        return None, None, None
-    rows, padding = layout.rows_of(tokens)
-    rows, order = torch.cat([layout.cu_seq_lens[:-1].to(rows), rows]).sort()
-    return rows, order.argsort(), padding
+
+    def __init__(self, layout: Layout, places: Tensor | None, compute_all: bool):
+        self.layout, self.places = layout, places
+        self.rows: Tensor | None = None
+        if places is None or compute_all or not isinstance(layout, RaggedLayout):
+            return
+        if len(places) + layout.grid[0] < layout.total or torch.compiler.is_compiling():
+            rows, self.padding = layout.rows_of(places)
+            self.rows, order = torch.cat([layout.cu_seq_lens[:-1].to(rows), rows]).sort()
+            self.order = order.argsort()
+
+    def states(self, computed: Tensor) -> tuple[Tensor, Tensor]:
+        """The last layer's output → first tokens (N, H), and the states asked for, (B, S, H), (1, T, H) or (K, H)."""
+        if self.rows is None:
+            first_tokens, states = self.layout.first_tokens(computed), self.layout.to_batch(computed)
+            return first_tokens, states if self.places is None else states.flatten(0, 1)[self.places]
+        first_tokens, states = computed.index_select(0, self.order).tensor_split([self.layout.grid[0]])
+        return first_tokens, states if self.padding is None else states.masked_fill(self.padding[:, None], 0)
 
 
 _LIBRARIES = {"torch", "transformers", "accelerate", "peft"}  # their hooks work with tensors of any shape
