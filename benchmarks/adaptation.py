@@ -34,6 +34,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
+from saved_tables import markdown
 
 from modeling_mybert import MyBertForPreTraining
 from mybert import adapt, finetune
@@ -332,11 +333,8 @@ def _mean(values: list[float | None]) -> str:
 
 
 def _table(columns: list[str], rows: dict[str, list[str]]) -> str:
-    lines = [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
-    lines += [
-        f"| {name} | {' | '.join([*values, *['-'] * (len(columns) - len(values))])} |" for name, values in rows.items()
-    ]
-    return "\n".join(lines) + "\n"
+    padded = [(name, *values, *["-"] * (len(columns) - len(values))) for name, values in rows.items()]
+    return markdown(padded, ["", *columns]) + "\n"
 
 
 if __name__ == "__main__":

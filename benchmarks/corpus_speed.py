@@ -9,11 +9,11 @@ core. The ratio of CPU seconds per token, over all processes, is printed too: ot
 
 import argparse
 import os
-import resource
 import statistics
 import tempfile
-import time
 from pathlib import Path
+
+from sides import timed
 
 from mybert.common.machine import hardware
 
@@ -36,15 +36,13 @@ def main() -> None:
     texts = [document.text for document in read_documents(arguments.inputs)]
     backend = plain_tokenizer(arguments.tokenizer).backend
     print(f"{len(texts):,} documents, {sum(map(len, texts)):,} characters, {arguments.cores} cores")
+
+    def bare() -> int:
+        parts = (texts[start : start + 512] for start in range(0, len(texts), 512))
+        return sum(sum(map(len, backend.encode_batch_fast(part, add_special_tokens=False))) for part in parts)
+
     speeds = {"bare": [], "build": [], "bare, CPU": [], "build, CPU": []}
     for pair in range(arguments.pairs):
-        begun, cpu = time.perf_counter(), cpu_seconds()
-        tokens = 0
-        for start in range(0, len(texts), 512):
-            encodings = backend.encode_batch_fast(texts[start : start + 512], add_special_tokens=False)
-            tokens += sum(map(len, encodings))
-        speeds["bare"].append(tokens / (time.perf_counter() - begun))
-        speeds["bare, CPU"].append(tokens / (cpu_seconds() - cpu))
         with tempfile.TemporaryDirectory() as folder:
             settings = CorpusSettings(
                 inputs=arguments.inputs,
@@ -52,23 +50,16 @@ def main() -> None:
                 output=str(Path(folder) / "corpus"),
                 num_proc=arguments.cores,
             )
-            begun, cpu = time.perf_counter(), cpu_seconds()
-            output = build_corpus(settings)
-            seconds, cpu = time.perf_counter() - begun, cpu_seconds() - cpu
-            tokens = read_manifest(output)["counts"]["tokens"]
-            speeds["build"].append(tokens / seconds)
-            speeds["build, CPU"].append(tokens / cpu)
+            runs = {"bare": timed(bare), "build": timed(build_corpus, settings)}
+            tokens = {"bare": runs["bare"].found, "build": read_manifest(runs["build"].found)["counts"]["tokens"]}
+        for name, run in runs.items():
+            speeds[name].append(tokens[name] / run.seconds)
+            speeds[f"{name}, CPU"].append(tokens[name] / run.cpu)
         print(f"pair {pair + 1}: bare {speeds['bare'][-1]:,.0f} tokens/s, build {speeds['build'][-1]:,.0f} tokens/s")
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     print(f"median: bare {medians['bare']:,.0f}, build {medians['build']:,.0f} tokens/s; ", end="")
     print(f"ratio {medians['build'] / medians['bare']:.2f}, ", end="")
     print(f"of CPU seconds {medians['build, CPU'] / medians['bare, CPU']:.2f}")
-
-
-def cpu_seconds() -> float:
-    """CPU seconds of this process, its threads and its ended children."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ the size of real files. The time with checkpointing is predicted from the rate w
 import argparse
 import contextlib
 import json
-import multiprocessing
 import resource
 import statistics
 import tempfile
 from pathlib import Path
 
 import torch
+from sides import in_own_process
 from timed_step import Step
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -75,11 +75,6 @@ def costs_of(size: str, length: float, labelled: float) -> ModelCosts:
 
 def written(value: float, unit: str) -> str:
     return f"{value:.3g} s" if unit == "s" else with_unit(value, unit) if unit else f"{value:,}"
-
-
-def in_own_process(function, *arguments):
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
 
 
 def step(size: str, sequences: int, length: int, threads: int, how: dict) -> dict:

@@ -17,10 +17,11 @@ import argparse
 import json
 import random
 import statistics
-import time
 from pathlib import Path
 
 import torch
+from saved_tables import markdown
+from sides import timed
 
 from mybert import Predictor, finetune
 from mybert.common.machine import hardware
@@ -100,8 +101,8 @@ def measure(options: argparse.Namespace, name: str, run: str, choices: dict) -> 
     source, task, *_ = name.split(",")
     folder = options.output / Path(source).name
     output = folder / (run if run == "teacher" else "student")
-    began = time.process_time()
-    finetune(
+    trained = timed(
+        finetune,
         task=task,
         model=options.model,
         validation=folder / "dev.jsonl",
@@ -117,33 +118,30 @@ def measure(options: argparse.Namespace, name: str, run: str, choices: dict) -> 
         overwrite=True,
         **{"train": folder / "train.jsonl", "learning_rate": options.learning_rate, **choices},
     )
-    trained = time.process_time() - began
     found = json.loads((output / "results.json").read_text(encoding="utf-8"))
     rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
     predictor = Predictor(output, device="cpu")
     predictor(rows[:8])
-    began = time.process_time()
-    predictor(rows)
     result = {
         "metric": found["metric"],
         "scores": [x["metrics"][found["metric"]] for x in found["runs"]],
-        "seconds": time.process_time() - began,
-        "training": trained,
+        "seconds": timed(predictor, rows).cpu,
+        "training": trained.cpu,
     }
     print(name, run, result, flush=True)
     return result
 
 
 def print_table(name: str, runs: dict[str, dict]) -> None:
-    teacher = runs["teacher"]
-    print(f"\n{name}\n\n| model | {teacher['metric']} | deviation | share of the teacher's | prediction | training |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    teacher, rows = runs["teacher"], []
     for run, found in runs.items():
         mean = statistics.mean(found["scores"])
         deviation = f"{statistics.stdev(found['scores']):.4f}" if len(found["scores"]) > 1 else "-"
         share, faster = mean / teacher["scores"][0], teacher["seconds"] / found["seconds"]
         speed = f"{found['seconds']:.1f} s, {faster:.2f} times as fast"
-        print(f"| {run} | {mean:.4f} | {deviation} | {share:.1%} | {speed} | {found['training']:.0f} s |")
+        rows.append((run, f"{mean:.4f}", deviation, f"{share:.1%}", speed, f"{found['training']:.0f} s"))
+    columns = ("model", teacher["metric"], "deviation", "share of the teacher's", "prediction", "training")
+    print(f"\n{name}\n\n{markdown(rows, columns)}")
 
 
 if __name__ == "__main__":

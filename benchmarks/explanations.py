@@ -8,10 +8,11 @@ share of texts whose predicted label changes. With a good explanation, both chan
 """
 
 import argparse
-import time
 from collections import Counter
 
 import numpy as np
+from saved_tables import markdown
+from sides import timed
 
 from mybert.common.machine import hardware
 from mybert.explanation.explainer import Explainer
@@ -57,9 +58,7 @@ def main() -> None:
     texts = list(rows.shuffle(seed=0).select(range(min(arguments.count, len(rows))))["text"])
     curves = {}
     for method in METHODS:
-        began = time.perf_counter()
-        found = Explainer(predictor, method=method)(texts)
-        seconds = time.perf_counter() - began
+        found, seconds, _ = timed(lambda method=method: Explainer(predictor, method=method)(texts))
         explanations = [row["explanations"][0] for row in found]
         values = [np.array([word["attribution"] for word in one["words"]]) for one in explanations]
         curves[method] = curve(predictor, found, [np.argsort(-some, kind="stable") for some in values])
@@ -75,10 +74,9 @@ def main() -> None:
         curve(predictor, found, [generator.permutation(len(some)) for some in values]) for _ in range(RANDOM_ORDERS)
     ]
     curves["random order"] = np.mean(several, axis=0).tolist()
-    print("\n| words deleted | " + " | ".join(curves) + " |\n| ---: |" + " ---: |" * len(curves))
-    for number, share in enumerate(SHARES):
-        cells = (f"{points[number][0]:.3f}, {points[number][1]:.1%} changed" for points in curves.values())
-        print(f"| {share:.0%} | " + " | ".join(cells) + " |")
+    cells = [[f"{kept:.3f}, {changed:.1%} changed" for kept, changed in points] for points in curves.values()]
+    rows = [(f"{share:.0%}", *cell) for share, *cell in zip(SHARES, *cells, strict=True)]
+    print("\n" + markdown(rows, ("words deleted", *curves)))
 
 
 if __name__ == "__main__":

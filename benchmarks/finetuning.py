@@ -29,6 +29,7 @@ from typing import NamedTuple
 import torch
 import transformers
 from datasets import Dataset, disable_progress_bars
+from saved_tables import markdown
 from transformers import BertConfig, PreTrainedModel, PrinterCallback, Trainer, set_seed
 
 from mybert.common.machine import hardware, keep_freed_memory
@@ -112,15 +113,13 @@ def main() -> None:
             )
             for side in SIDES
         }
-        lines = [compare(name, options, pools) for name in options.sets]
+        rows = [compare(name, options, pools) for name in options.sets]
     print(
         f"\n{options.model}: {options.epochs:g} epochs, batches of {options.batch_size}, learning rate "
         f"{options.learning_rate:g}, {options.threads} threads, {time.perf_counter() - began:.0f} seconds in all\n"
     )
     columns = ("set", "rows, train / dev", "metric", *SIDES, "seconds, transformers", "MyBERT", "ratio")
-    print(f"| {' | '.join((*columns, f'losses apart, dropout 0, {CHECK_STEPS} steps'))} |")
-    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    print("\n".join(lines))
+    print(markdown(rows, (*columns, f"losses apart, dropout 0, {CHECK_STEPS} steps")))
 
 
 def prepare(side: str, threads: int) -> None:
@@ -131,7 +130,7 @@ def prepare(side: str, threads: int) -> None:
         keep_freed_memory()
 
 
-def compare(name: str, options: argparse.Namespace, pools: dict[str, ProcessPoolExecutor]) -> str:
+def compare(name: str, options: argparse.Namespace, pools: dict[str, ProcessPoolExecutor]) -> tuple[str, ...]:
     """One row of the table."""
 
     def in_turns(seed: int, check: bool) -> dict[str, Run]:
@@ -147,7 +146,7 @@ def compare(name: str, options: argparse.Namespace, pools: dict[str, ProcessPool
     curves = [run.losses for run in in_turns(0, check=True).values()]
     apart = max(abs(one - other) for one, other in zip(*curves, strict=True))
     found = [in_turns(seed, check=False) for seed in range(options.first_seed, options.first_seed + options.seeds)]
-    return table_line(name, sizes, apart, [tuple(runs[side] for side in SIDES) for runs in found])
+    return table_row(name, sizes, apart, [tuple(runs[side] for side in SIDES) for runs in found])
 
 
 def row_counts(name: str, options: argparse.Namespace) -> tuple[int, int]:
@@ -230,16 +229,16 @@ def score(model: PreTrainedModel, task: Task, tokenizer: MyBertTokenizer, dev: D
     return task.score(task.decode(logits, features, dev), task.references(dev))
 
 
-def table_line(name: str, sizes: tuple[int, int], apart: float, pairs: list[tuple[Run, Run]]) -> str:
+def table_row(name: str, sizes: tuple[int, int], apart: float, pairs: list[tuple[Run, Run]]) -> tuple[str, ...]:
     def mean(values: list[float]) -> str:
         deviation = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
         return f"{statistics.mean(values):.4f}{deviation}"
 
     scores = [mean([run.score for run in side]) for side in zip(*pairs, strict=True)]
-    medians = [statistics.median(run.seconds for run in side) for side in zip(*pairs, strict=True)]
+    medians = [f"{statistics.median(run.seconds for run in side):.1f}" for side in zip(*pairs, strict=True)]
     ratio = statistics.median(one.seconds / other.seconds for one, other in pairs)
-    cells = (name, f"{sizes[0]:,} / {sizes[1]:,}", SETS[name].metric, *scores)
-    return f"| {' | '.join(cells)} | {medians[0]:.1f} | {medians[1]:.1f} | {ratio:.2f} | {apart:.1e} |"
+    cells = (name, f"{sizes[0]:,} / {sizes[1]:,}", SETS[name].metric, *scores, *medians)
+    return (*cells, f"{ratio:.2f}", f"{apart:.1e}")
 
 
 if __name__ == "__main__":

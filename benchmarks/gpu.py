@@ -28,8 +28,9 @@ from pathlib import Path
 import torch
 import transformers
 from saved_tables import save_table
-from timed_step import on_device, process_context
-from training_step import PRELOADED, device_peak, make
+from sides import process_context
+from timed_step import device_peak, on_device
+from training_step import PRELOADED, make
 from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.testing_utils import CaptureLogger
 from transformers.utils import is_flash_attn_2_available

@@ -17,9 +17,9 @@ from unittest import mock
 
 import torch
 from saved_tables import save_table
-from timed_step import Step, on_device
+from timed_step import Step, device_peak, on_device, useful_flops
 from torch.nn import functional as F
-from training_step import device_peak, draw, make, useful_flops
+from training_step import draw, make
 
 from mybert.common.errors import cause
 

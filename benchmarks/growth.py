@@ -7,13 +7,12 @@ over the tensors that autograd saves in the forward pass, without the weights.
 """
 
 import argparse
-import multiprocessing
 import statistics
-from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from matplotlib.figure import Figure
 from rich.progress import track
+from sides import in_own_process
 from timed_step import Step
 from training_step import batches
 from transformers import BertConfig, BertForPreTraining
@@ -41,27 +40,19 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    # each point runs in its own process, because the allocator keeps its memory
-    with ProcessPoolExecutor(
-        1, multiprocessing.get_context("spawn"), prepare, (arguments.threads,), max_tasks_per_child=1
-    ) as pool:
-        found = {
-            title: [
-                pool.submit(measure, *point, arguments.repeats).result() for point in track(points, description=title)
-            ]
-            for title, points in CURVES.items()
-        }
+    how = arguments.repeats, arguments.threads
+    found = {  # each point runs in its own process, because the allocator keeps its memory
+        title: [in_own_process(measure, *point, *how) for point in track(points, description=title)]
+        for title, points in CURVES.items()
+    }
     for title, rows in found.items():
         print_table(title, rows, ("", "transformers s", "MyBERT s", "transformers MB", "MyBERT MB"))
     draw(found, arguments.output)
 
 
-def prepare(threads: int) -> None:
+def measure(x: int, lengths: list[int], vocabulary: int, repeats: int, threads: int) -> tuple:
     torch.set_num_threads(threads)
     keep_freed_memory()
-
-
-def measure(x: int, lengths: list[int], vocabulary: int, repeats: int) -> tuple:
     torch.manual_seed(0)
     both = batches(torch.tensor(lengths), False, vocabulary)
     seconds, megabytes = [], []

@@ -29,6 +29,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from sides import timed
 
 _INDEX = "import sys; from index import run; sys.exit(run(*sys.argv[1:]))"
 _TOP = 10
@@ -158,21 +159,16 @@ def searches(folder: Path, asked: list[str]) -> list[tuple[str, str]]:
 
     torch.set_num_threads(1)
     index = Index(folder, device="cpu")
-    rows, seconds = [], timed(asked, index.encoder.queries, as_list=True)
-    rows.append(row("vector of a query", seconds))
+    rows = [row("vector of a query", milliseconds(asked, lambda query: index.encoder.queries([query])))]
     for mode in ("dense", "words", "hybrid"):
-        rows.append(row(mode, timed(asked, lambda query, mode=mode: index.search(query, _TOP, mode))))
+        rows.append(row(mode, milliseconds(asked, lambda query, mode=mode: index.search(query, _TOP, mode))))
     rows.append(("recall of the ten nearest", f"{recall(index, asked):.4f}"))
     return rows
 
 
-def timed(asked: Iterable[str], function, as_list: bool = False) -> np.ndarray:
-    """(queries, 2): time that passed and processor time, in milliseconds, after a round that is not measured."""
-    found = []
-    for query in [*islice(asked, 20), *asked]:
-        begun = time.perf_counter(), time.process_time()
-        function([query] if as_list else query)
-        found.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+def milliseconds(asked: Iterable[str], function) -> np.ndarray:
+    """(queries, 2): time that passed and processor time, after a round that is not measured."""
+    found = [timed(function, query)[1:] for query in [*islice(asked, 20), *asked]]
     return 1000 * np.array(found[20:])
 
 

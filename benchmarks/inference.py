@@ -11,22 +11,16 @@ the sentences in the given order, as transformers' pipelines do; the others sort
 """
 
 import argparse
-import contextlib
 import functools
 import math
 import os
 import statistics
-import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import torch
-from rich.progress import track
+from sides import Sides, in_own_process, in_turns, process_context, timed
 
-from mybert.common.errors import cause
 from mybert.common.machine import hardware
 
 BATCH_SIZES = (8, 16, 32, 64, 128)
@@ -49,44 +43,25 @@ def main() -> None:
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
 
     from saved_tables import save_table
-    from timed_step import process_context
 
     on_cpu = arguments.device == "cpu"
     names = [name for name in SIDES if on_cpu or name != "ONNX Runtime"]
     texts = sentences(arguments.text, arguments.sentences)
     failures: dict[str, str] = {}
-    with contextlib.ExitStack() as stack:
-        context = process_context(arguments.device, PRELOADED)
-
-        def start(name: str, dtype: str, device: str) -> ProcessPoolExecutor:
-            choices = name, arguments.folder, arguments.threads, dtype, device
-            return stack.enter_context(ProcessPoolExecutor(1, context, prepare, choices))
-
-        sides = {name: start(name, arguments.dtype, arguments.device) for name in names}
-
-        def ask(name: str, function: Callable, *inputs):
-            if name in failures:
-                return None
-            try:
-                return sides[name].submit(function, *inputs).result()
-            except Exception as error:
-                failures[name] = cause(error)[:100]
-                return None
-
+    inputs = {name: (name, arguments.folder, arguments.threads, arguments.dtype, arguments.device) for name in names}
+    with Sides(process_context(arguments.device, PRELOADED), prepare, inputs, failures) as sides:
         sizes = BATCH_SIZES if on_cpu else GPU_BATCH_SIZES
-        best = {name: ask(name, fastest, texts, sizes) for name in names}
+        best = {name: sides.ask(name, fastest, texts, sizes) for name in names}
         checked = texts[:COMPARED]
-        expected = start("transformers", "float32", "cpu").submit(vectors, checked, 8).result()
+        expected = in_own_process(vectors_of_transformers, arguments.folder, arguments.threads, checked)
         allowed = {"float32": 1e-4, "bfloat16": 0.05}[arguments.dtype] * np.abs(expected).max()
         for name in names:
-            found = ask(name, vectors, checked, best[name])
+            found = sides.ask(name, vectors, checked, best[name])
             if found is not None and not (off := np.abs(found - expected).max()) < allowed:
                 failures[name] = f"differs by {off:.1e}"
-        seconds = {name: [] for name in names}
-        for _ in track(range(arguments.pairs), description="inference"):
-            for name in names:
-                seconds[name].append(ask(name, timed, texts, best[name]))
-    medians = {name: statistics.median(seconds[name]) for name in names if name not in failures}
+        measures = {name: functools.partial(sides.ask, name, seconds, texts, best[name]) for name in names}
+        found = in_turns(measures, arguments.pairs, "inference")
+    medians = {name: statistics.median(found[name]) for name in names if name not in failures}
     ours = medians.get("MyBERT", math.nan)
     rows = [
         (name, best[name], median, f"{len(texts) / median:,.0f}", f"{median / ours:.2f}")
@@ -106,30 +81,31 @@ def sentences(text: str, count: int) -> list[str]:
 
     split = sentence_splitter("en")
     found = [s for document in read_documents([text]) for s in split(document.text) if 2 <= len(s.split()) <= 90]
-    return found[:: len(found) // count][:count]
+    return found[:: max(1, len(found) // count)][:count]
 
 
-def prepare(side: str, folder: str, threads: int, dtype: str, device: str) -> None:
-    """Set up a process for one side; its function is stored as `vectors`."""
+def prepare(side: str, folder: str, threads: int, dtype: str, device: str) -> Callable:
     torch.set_num_threads(threads)
-    _process["encode"] = SIDES[side](folder, dtype, device)
+    return SIDES[side](folder, dtype, device)
 
 
-def vectors(texts: list[str], size: int) -> np.ndarray:
+def vectors(encode: Callable, texts: list[str], size: int) -> np.ndarray:
     """Scaled to length 1: a folder may have a module that does so, which MyBERT reads."""
-    found = _process["encode"](texts, size)
+    found = encode(texts, size)
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
-def timed(texts: list[str], size: int) -> float:
-    begun = time.perf_counter()
-    vectors(texts, size)
-    return time.perf_counter() - begun
+def vectors_of_transformers(folder: str, threads: int, texts: list[str]) -> np.ndarray:
+    return vectors(prepare("transformers", folder, threads, "float32", "cpu"), texts, 8)
 
 
-def fastest(texts: list[str], sizes: tuple[int, ...]) -> int:
-    vectors(texts[:64], 32)
-    return min(sizes, key=lambda size: min(timed(texts, size) for _ in range(3)))
+def seconds(encode: Callable, texts: list[str], size: int) -> float:
+    return timed(vectors, encode, texts, size).seconds
+
+
+def fastest(encode: Callable, texts: list[str], sizes: tuple[int, ...]) -> int:
+    vectors(encode, texts[:64], 32)
+    return min(sizes, key=lambda size: min(seconds(encode, texts, size) for _ in range(3)))
 
 
 def transformers_side(folder: str, dtype: str, device: str, in_order: bool = False):
@@ -146,23 +122,11 @@ def transformers_side(folder: str, dtype: str, device: str, in_order: bool = Fal
 
 
 def onnx_side(folder: str, *_: str):
-    import onnxruntime
     from transformers import AutoTokenizer, BertModel
+    from unchanged_programs import exported
 
-    model = BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    example = {name: torch.ones(2, 8, dtype=torch.long) for name in names}
-    axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    with tempfile.TemporaryDirectory() as scratch:
-        path = str(Path(scratch) / "bert.onnx")
-        torch.onnx.export(
-            model, kwargs=example, dynamo=True, dynamic_shapes=dict.fromkeys(example, axes), verbose=False
-        ).save(path)
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    return padded_batches(tokenizer, lambda batch: torch.from_numpy(session.run(None, dict(batch))[0]))
+    run, _ = exported("ONNX Runtime", BertModel.from_pretrained(folder, add_pooling_layer=False).eval())
+    return padded_batches(AutoTokenizer.from_pretrained(folder), lambda batch: torch.from_numpy(run(batch)[0]))
 
 
 def padded_batches(tokenizer, hidden, in_order: bool = False):
@@ -217,7 +181,6 @@ SIDES = {
     "MyBERT, in order": functools.partial(mybert_side, in_order=True),
     "MyBERT": mybert_side,
 }
-_process = {}  # state of this process
 
 
 if __name__ == "__main__":

@@ -21,10 +21,12 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-import time
 from functools import partial
 from itertools import islice
 from pathlib import Path
+
+from saved_tables import markdown
+from sides import in_turns, timed
 
 
 def main() -> None:
@@ -84,12 +86,8 @@ def compare_onnx(arguments: argparse.Namespace) -> None:
             "onnx int8": onnx_outputs(folder / INT8_FILE),
         }
         expected = vectors(runs["torch"])
-        seconds = {name: [] for name in runs}
-        for _ in range(arguments.rounds):
-            for name, run in runs.items():
-                begun = time.perf_counter()
-                vectors(run)
-                seconds[name].append(time.perf_counter() - begun)
+        measures = {name: lambda run=run: timed(vectors, run).seconds for name, run in runs.items()}
+        seconds = in_turns(measures, arguments.rounds)
         print(f"{len(texts)} texts, batches of {arguments.batch}, {arguments.threads} thread(s)")
         for name, run in runs.items():
             found = vectors(run)
@@ -140,22 +138,21 @@ def compare_sides(sides: dict, texts: list[str], arguments: argparse.Namespace) 
         "MyBERT, int8": Embedder(quantized, normalize=True),
     }
     sides |= {name: partial(cpu_seconds, embedder.texts) for name, embedder in embedders.items()}
-    seconds, found = {name: [] for name in sides}, {}
-    for _ in range(arguments.rounds + 1):  # the first one warms up
-        for name, side in sides.items():
-            spent, found[name] = side(texts)
-            seconds[name].append(spent)
-    print(f"{len(texts)} texts, {arguments.threads} thread(s)")
-    print("| side | CPU seconds | times as fast as transformers | mean cosine | lowest | same nearest neighbour |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    exact, slowest = found["MyBERT, float32"], statistics.median(seconds[next(iter(sides))][1:])
-    for name, vectors in found.items():
-        median, cosines = statistics.median(seconds[name][1:]), (vectors * exact).sum(1)
+    measures = {name: partial(side, texts) for name, side in sides.items()}
+    found = {name: runs[1:] for name, runs in in_turns(measures, arguments.rounds + 1).items()}  # the first warms up
+    medians = {name: statistics.median(seconds for seconds, _ in runs) for name, runs in found.items()}
+    exact, slowest = found["MyBERT, float32"][-1][1], medians[next(iter(sides))]
+    rows = []
+    for name, median in medians.items():
+        vectors = found[name][-1][1]
+        cosines = (vectors * exact).sum(1)
         nearest = [(x @ x.T - 2 * np.eye(len(x))).argmax(1) for x in (vectors, exact)]
-        print(
-            f"| {name} | {median:.2f} | {slowest / median:.2f} | {cosines.mean():.5f} | {cosines.min():.4f} "
-            f"| {(nearest[0] == nearest[1]).mean():.1%} |"
-        )
+        same = f"{(nearest[0] == nearest[1]).mean():.1%}"
+        speed = f"{median:.2f}", f"{slowest / median:.2f}"
+        rows.append((name, *speed, f"{cosines.mean():.5f}", f"{cosines.min():.4f}", same))
+    print(f"{len(texts)} texts, {arguments.threads} thread(s)")
+    columns = ("CPU seconds", "times as fast as transformers", "mean cosine", "lowest", "same nearest neighbour")
+    print(markdown(rows, ("side", *columns)))
 
 
 def other_engines(arguments: argparse.Namespace, scratch: str) -> dict:
@@ -234,32 +231,20 @@ def openvino_int8(graph: Path, arguments: argparse.Namespace):
 
 def sorted_batches(checkpoint: str, run):
     """A function from texts and batch size to mean vectors, by padded batches of texts sorted by length."""
-    import numpy as np
     import torch
+    from inference import padded_batches, vectors
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    def states(batch: dict):
+        return run({name: torch.from_numpy(x) for name, x in batch.items()})
 
-    def vectors(texts: list[str], size: int):
-        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-        found = {}
-        for start in range(0, len(texts), size):
-            places = order[start : start + size]
-            batch = dict(tokenizer([texts[i] for i in places], padding=True, return_tensors="pt"))
-            mask = batch["attention_mask"][..., None]
-            with torch.inference_mode():
-                means = (run(batch) * mask).sum(1) / mask.sum(1)
-                found |= zip(places, torch.nn.functional.normalize(means, dim=-1).numpy(), strict=True)
-        return np.stack([found[i] for i in range(len(texts))])
-
-    return vectors
+    return partial(vectors, padded_batches(AutoTokenizer.from_pretrained(checkpoint), states))
 
 
 def cpu_seconds(function, *arguments, **options):
-    """CPU seconds of a call, those of other threads included, and its result."""
-    began = time.process_time()
-    found = function(*arguments, **options)
-    return time.process_time() - began, found
+    """CPU seconds of a call and its result."""
+    found = timed(function, *arguments, **options)
+    return found.cpu, found.found
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ import argparse
 import contextlib
 import importlib.util
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.progress import track
+from sides import in_turns, timed
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from modeling_mybert import MyBertForSequenceClassification
@@ -139,18 +138,12 @@ def compare(sides: dict[str, Classify], text: str, rounds: int, burst: int, titl
     for name, classify in sides.items():
         found = classify(text)
         assert found[0] == label and abs(found[1] - score) < 1e-4, f"{name}: {found}, expected {label}, {score}"
-    spent = {name: [] for name in sides}
-    for number in track(range(rounds + WARM_UP), description=title):
-        for name, classify in sides.items():
-            for _ in range(burst):
-                begun, used = time.perf_counter(), time.process_time()
-                classify(text)
-                if number >= WARM_UP:
-                    spent[name].append((time.process_time() - used, time.perf_counter() - begun))
-    quantiles = {name: 1000 * np.quantile(values, (0.5, 0.99), axis=0) for name, values in spent.items()}
-    ours = quantiles["MyBERT, Predictor"][0, 0]
+    measures = {name: lambda run=run: [timed(run, text)[1:] for _ in range(burst)] for name, run in sides.items()}
+    spent = {name: np.array(found[WARM_UP:]) for name, found in in_turns(measures, rounds + WARM_UP, title).items()}
+    quantiles = {name: 1000 * np.quantile(found, (0.5, 0.99), axis=(0, 1)) for name, found in spent.items()}
+    ours = quantiles["MyBERT, Predictor"][0, 1]
     rows = [
-        (name, *(f"{value:.2f}" for value in (found[0, 0], found[1, 0], found[0, 0] / ours, *found[:, 1])))
+        (name, *(f"{value:.2f}" for value in (found[0, 1], found[1, 1], found[0, 1] / ours, *found[:, 0])))
         for name, found in quantiles.items()
     ]
     print_table(title, rows, ("side", "CPU p50, ms", "CPU p99, ms", "CPU p50 / Predictor's", "p50, ms", "p99, ms"))

@@ -12,11 +12,12 @@ table.
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 
 import torch
 from datasets import Dataset
+from saved_tables import markdown
+from sides import in_turns, timed
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline, set_seed
 
 from mybert.common.machine import hardware
@@ -51,7 +52,7 @@ def main() -> None:
         rows = rows.select(range(min(options.limit or len(rows), len(rows))))
         sides = all_sides(classify, finetuned, rows)
         check(sides)
-        print_table(measure(sides, options.rounds), len(rows))
+        print_seconds(measure(sides, options.rounds), len(rows))
 
 
 def save_bert(model: str, folder: str) -> None:
@@ -95,29 +96,17 @@ def check(sides: dict[str, Callable[[], list[dict]]]) -> None:
 def measure(sides: dict[str, Callable[[], list[dict]]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each round for the pipeline's default batch size, its fastest and MyBERT, alternating."""
     ours, default, *larger = "mybert predict", *(name for name in sides if name.startswith("pipeline"))
-    fastest = min(larger, key=lambda name: seconds(sides[name]))
-    compared = (default, fastest, ours)
-    found: dict[str, list[float]] = {name: [] for name in compared}
-    for turn in range(rounds):
-        for name in compared[:: 1 if turn % 2 else -1]:
-            found[name].append(seconds(sides[name]))
-    return found
+    fastest = min(larger, key=lambda name: timed(sides[name]).seconds)
+    return in_turns({name: lambda name=name: timed(sides[name]).seconds for name in (default, fastest, ours)}, rounds)
 
 
-def seconds(side: Callable[[], list[dict]]) -> float:
-    began = time.perf_counter()
-    side()
-    return time.perf_counter() - began
-
-
-def print_table(found: dict[str, list[float]], rows: int) -> None:
-    ours = found["mybert predict"]
-    print("| side | seconds | rows/s | MyBERT is … times as fast |")
-    print("| --- | ---: | ---: | ---: |")
+def print_seconds(found: dict[str, list[float]], rows: int) -> None:
+    ours, table = found["mybert predict"], []
     for name, times in found.items():
         ratio = statistics.median(one / other for one, other in zip(times, ours, strict=True))
         median = statistics.median(times)
-        print(f"| {name} | {median:.2f} | {rows / median:.0f} | {ratio:.2f} |")
+        table.append((name, f"{median:.2f}", f"{rows / median:.0f}", f"{ratio:.2f}"))
+    print(markdown(table, ("side", "seconds", "rows/s", "MyBERT is … times as fast")))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ memory, so both sides are slower than in training_step.py: compare the shares.
 """
 
 import argparse
-import multiprocessing
 from collections import Counter
 from unittest import mock
 
 import torch
+from sides import in_own_process
 from timed_step import Step
 from torch.profiler import ProfilerActivity, profile
 from training_step import ROWS, make
@@ -46,16 +46,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     for row in arguments.rows.split(","):
-        plain, tuned = (in_a_process(row, tuned, arguments) for tuned in (False, True))
+        plain, tuned = (in_own_process(milliseconds, row, tuned, arguments) for tuned in (False, True))
         kinds = [*KINDS, "all else"]
         table = [(kind, plain[kind], tuned[kind], f"{tuned[kind] / tuned.total():.0%}") for kind in kinds]
         table.append(("in all", plain.total(), tuned.total(), "100%"))
         print_table(f"{row}, milliseconds a step", table, ("work", "plain", "MyBERT", "share"))
-
-
-def in_a_process(*arguments) -> Counter:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(milliseconds, arguments)
 
 
 def milliseconds(row: str, tuned: bool, arguments: argparse.Namespace) -> Counter:

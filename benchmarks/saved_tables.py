@@ -12,7 +12,11 @@ def save_table(path: str | None, title: str, rows: Iterable[Sequence], columns: 
     print_table(title, rows, columns)
     if path is None:
         return
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *([format_cell(cell) for cell in row] for row in rows)]
-    text = "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines)
     with Path(path).open("a", encoding="utf-8", newline="\n") as file:
-        file.write(f"{title}\n\n{text}\n\n")
+        file.write(f"{title}\n\n{markdown(rows, columns)}\n\n")
+
+
+def markdown(rows: Iterable[Sequence], columns: Sequence[str]) -> str:
+    """A table in Markdown; numbers are written as `print_table` writes them."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *([format_cell(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines)

@@ -10,11 +10,12 @@ scores of all sides are compared. Prints a Markdown table.
 import argparse
 import importlib.util
 import tempfile
-import time
 from collections.abc import Callable
 from itertools import islice
 
 import torch
+from saved_tables import markdown
+from sides import timed
 from transformers import BertForMaskedLM, BertTokenizer, set_seed
 
 from mybert import Scorer
@@ -71,19 +72,15 @@ def one_at_a_time(bert: BertForMaskedLM, tokenizer: BertTokenizer, text: str) ->
 
 
 def compare(sides: dict[str, Callable[[], list[float]]], texts: int, tokens: int) -> None:
-    times, scores = {}, {}
-    for name, run in sides.items():
-        start = time.process_time()
-        scores[name] = run()
-        times[name] = time.process_time() - start
-    slowest = max(times.values())
-    reference = scores["mybert score"]
+    runs = {name: timed(run) for name, run in sides.items()}
+    slowest, reference, rows = max(run.cpu for run in runs.values()), runs["mybert score"].found, []
+    for name, run in runs.items():
+        difference = max(abs(a - b) for a, b in zip(reference, run.found, strict=True))
+        speed = f"{run.cpu:.1f}", f"{tokens / run.cpu:,.0f}", f"{slowest / run.cpu:.1f}"
+        rows.append((name, *speed, f"{difference:.1e}"))
     print(f"{texts} texts, {tokens} tokens without special ones\n")
-    print("| | CPU seconds | tokens/s | times as fast | largest difference of a text's log-probability |")
-    print("|---|---|---|---|---|")
-    for name, seconds in times.items():
-        difference = max(abs(a - b) for a, b in zip(reference, scores[name], strict=True))
-        print(f"| {name} | {seconds:.1f} | {tokens / seconds:,.0f} | {slowest / seconds:.1f} | {difference:.1e} |")
+    columns = ("CPU seconds", "tokens/s", "times as fast", "largest difference of a text's log-probability")
+    print(markdown(rows, ("", *columns)))
 
 
 if __name__ == "__main__":

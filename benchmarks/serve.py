@@ -28,6 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 import aiohttp
 import numpy as np
 import psutil
+from inference import sentences
 
 from mybert.common.machine import hardware
 from mybert.common.tables import print_table
@@ -72,13 +73,9 @@ def prepare(model: str, text: str, count: int) -> tuple[list[str], np.ndarray]:
     """Sentences and their vectors; the embedder is kept for `embed`."""
     from mybert import Embedder
     from mybert.common.machine import keep_freed_memory
-    from mybert.corpus.text.sentences import sentence_splitter
-    from mybert.io.documents import read_documents
 
     keep_freed_memory()
-    split = sentence_splitter("en")
-    found = [s for document in read_documents([text]) for s in split(document.text) if 2 <= len(s.split()) <= 90]
-    texts = found[:: max(1, len(found) // count)][:count]
+    texts = sentences(text, count)
     _offline.update(texts=texts, embedder=Embedder(model, normalize=True, device="cpu"))
     return texts, _offline["embedder"].texts(texts)
 

@@ -1,7 +1,7 @@
-"""One optimizer step of a model on one batch: its seconds, its memory and its longest kernels."""
+"""One optimizer step of a model on one batch: seconds, memory, longest kernels, useful work; rates of the device."""
 
 import contextlib
-import multiprocessing
+import functools
 import re
 import statistics
 import time
@@ -9,14 +9,12 @@ import time
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from mybert.pretraining.planning.flops_and_memory import ModelCosts
 
-def process_context(device: str, preloaded: list[str]):
-    """How processes start: forked from one that has imported `preloaded`, but CUDA cannot be used in a fork."""
-    if device != "cpu":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(preloaded)
-    return context
+PEAKS = {  # dense FLOP/s in bfloat16 and float16, from NVIDIA's data sheets; the first name that fits
+    **{"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "GH200": 989e12},
+    **{"B200": 2250e12, "A100": 312e12, "A30": 165e12, "A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12},
+}
 
 
 class Step:
@@ -91,5 +89,37 @@ def short_name(kernel: str) -> str:
     return re.sub(r"\bvoid |\(anonymous namespace\)::|\b(at|native|std|c10|cuda)::", "", kernel)[:100]
 
 
-def on_device(batch: dict, device: str) -> dict:
+def on_device(batch: dict, device: str | torch.device) -> dict:
     return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
+def useful_flops(lengths: torch.Tensor, config, labelled: int) -> float:
+    tokens, squares = int(lengths.sum()), int((lengths**2).sum())
+    costs = ModelCosts(config, tokens / len(lengths), squares / tokens, labelled / tokens, has_pairs=True)
+    return tokens * costs.flops_per_token
+
+
+def bare_rate(tokens: int, config, dtype: torch.dtype, device: str = "cpu") -> float:
+    """FLOP/s of the matrix products of one layer, as (tokens, in) × (in, out)."""
+    hidden, wide = config.hidden_size, config.intermediate_size
+    shapes = [(hidden, hidden)] * 4 + [(hidden, wide), (wide, hidden)]
+    make = functools.partial(torch.randn, dtype=dtype, device=device)
+    operands = [(make(tokens, a), make(a, b)) for a, b in shapes]
+    outputs = [torch.empty(tokens, b, dtype=dtype, device=device) for _, b in shapes]
+    spent, repeats = [], 1 if device == "cpu" else 20
+    for _ in range(4):
+        begun = time.perf_counter()
+        for (x, y), out in list(zip(operands, outputs, strict=True)) * repeats:
+            torch.mm(x, y, out=out)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        spent.append((time.perf_counter() - begun) / repeats)
+    return sum(2 * tokens * a * b for a, b in shapes) / statistics.median(spent)
+
+
+def device_peak(device: str, dtype: torch.dtype) -> float | None:
+    """FLOP/s of the GPU by its data sheet; None if it is not known, and for float32."""
+    if not device.startswith("cuda") or dtype == torch.float32:
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)

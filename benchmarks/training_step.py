@@ -24,31 +24,27 @@ products of the model's shapes, measured in the same run, and with the peak of t
 """
 
 import argparse
-import contextlib
 import functools
-import re
 import signal
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from rich.progress import track
 from saved_tables import save_table
-from timed_step import Step, on_device, process_context
+from sides import Sides, process_context
+from timed_step import Step, bare_rate, device_peak, on_device, useful_flops
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
-from mybert.common.errors import cause
 from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.tables import format_cell
 from mybert.corpus.text.sentences import sentence_splitter
 from mybert.io.documents import read_documents
 from mybert.pretraining.data.batching import Examples, PretrainingCollator
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.planning.flops_and_memory import ModelCosts
 
 ROWS = {
     "mini-full": ("mini", 32, 128, 128),
@@ -63,10 +59,6 @@ PRELOADED = [  # imported once, by the process from which those of the sides are
     *("torch._inductor.compile_fx", "transformers.models.bert.modeling_bert", "modeling_mybert"),
     *("mybert.io.documents", "mybert.pretraining.data.batching", "mybert.pretraining.planning.flops_and_memory"),
 ]
-PEAKS = {  # dense FLOP/s in bfloat16 and float16, from NVIDIA's data sheets; the first name that fits
-    **{"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "GH200": 989e12},
-    **{"B200": 2250e12, "A100": 312e12, "A30": 165e12, "A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12},
-}
 
 
 def main() -> None:
@@ -152,14 +144,11 @@ def measure(row: str, dtype: torch.dtype, arguments: argparse.Namespace, measure
 
 
 def take_turns(names: list[str], row: str, dtype: torch.dtype, arguments, config, measured: Measured) -> None:
-    with contextlib.ExitStack() as stack:
-        sides = {name: stack.enter_context(side(name, row, dtype, arguments)) for name in names}
+    inputs = {name: (name, row, dtype, arguments) for name in names}
+    with Sides(process_context(arguments.device, PRELOADED), prepare, inputs, measured.failures) as sides:
 
         def run(name: str, number: int) -> None:
-            found = None if name in measured.failures else sides[name](number)
-            if isinstance(found, str):
-                measured.failures[name] = found
-            elif found:
+            if found := sides.ask(name, steps, number, arguments.repeats):
                 measured.seconds[name].append(found[0])
                 measured.memory[name] = found[1]
 
@@ -179,8 +168,8 @@ def take_turns(names: list[str], row: str, dtype: torch.dtype, arguments, config
                 torch.cuda.empty_cache()  # the sides need the memory
         for name in names:
             if arguments.kernels and name not in measured.failures:
-                found = sides[name](None)
-                measured.kernels[name] = [(found, *[None] * 3)] if isinstance(found, str) else found
+                found = sides.ask(name, longest_kernels, arguments.kernels)
+                measured.kernels[name] = found or [(measured.failures.pop(name), *[None] * 3)]
             if arguments.device != "cpu":
                 print(name, measured.failures.get(name) or measured.seconds[name], flush=True)
 
@@ -219,59 +208,33 @@ def draw(row: str, text: str, number: int, at_most: int | None = None) -> tuple[
     return (padded, padded if finetune else packed), lengths
 
 
-@contextlib.contextmanager
-def side(*choices) -> Iterator[Callable[[int | None], tuple[float, float | None] | list[tuple] | str]]:
-    """A process that runs steps on the batch with a given number, and returns seconds and GiB, or why it has failed.
-
-    For the number None it returns the longest kernels.
-    """
-    context = process_context(choices[-1].device, PRELOADED)
-    here, there = context.Pipe()
-    process = context.Process(target=serve, args=(there, *choices), daemon=True)
-    process.start()
-    there.close()
-
-    def run(number: int | None) -> tuple[float, float | None] | list[tuple] | str:
-        try:
-            with contextlib.suppress(OSError):  # of a process that has ended; it may have sent the reason
-                here.send(number)
-            return here.recv()
-        except (EOFError, OSError):
-            process.join()
-            return f"ended with status {process.exitcode}"
-
-    try:
-        yield run
-    finally:
-        process.kill()
-        process.join()
-
-
-def serve(pipe, name: str, row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> None:
+def prepare(name: str, row: str, dtype: torch.dtype, arguments: argparse.Namespace) -> tuple[Step, Callable]:
+    """The model of a side in its process, and a function from the number of a batch to the batch."""
     library, backend, *compiled = name.split()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ours = library == "MyBERT"
     torch.set_num_threads(arguments.threads)
     if arguments.keep_memory == "both" or (arguments.keep_memory == "ours" and ours):
         keep_freed_memory()
-    try:
-        models, batches, _ = make(row, arguments.text, COMPARED)
-        models[ours].set_attn_implementation(backend)
-        step = Step(models[ours], batches[ours], dtype, arguments.device)
-        del models
-        step.dropout(0.1, arguments.attention_dropout)
-        # on the CPU this checks the graph only: compiling C++ takes minutes and gains nothing
-        compiler = "aot_eager" if arguments.device == "cpu" else "inductor"
-        for module in step.model.base_model.encoder.layer if "layers" in compiled else [step.model] * len(compiled):
-            module.compile(backend=compiler)
-        while True:
-            if (number := pipe.recv()) is None:
-                pipe.send(step.longest_kernels(arguments.kernels))
-                continue
-            step.batch = on_device(draw(row, arguments.text, number)[0][ours], arguments.device)
-            pipe.send(step.measure(arguments.repeats))
-    except Exception as error:
-        pipe.send(cause(error)[:100])
+    models, batches, _ = make(row, arguments.text, COMPARED)
+    models[ours].set_attn_implementation(backend)
+    step = Step(models[ours], batches[ours], dtype, arguments.device)
+    step.dropout(0.1, arguments.attention_dropout)
+    # on the CPU this checks the graph only: compiling C++ takes minutes and gains nothing
+    compiler = "aot_eager" if arguments.device == "cpu" else "inductor"
+    for module in step.model.base_model.encoder.layer if "layers" in compiled else [step.model] * len(compiled):
+        module.compile(backend=compiler)
+    return step, lambda number: draw(row, arguments.text, number)[0][ours]
+
+
+def steps(side: tuple[Step, Callable], number: int, repeats: int) -> tuple[float, float | None]:
+    """Seconds and GiB of steps on the batch with a given number."""
+    step, batch_of = side
+    step.batch = on_device(batch_of(number), step.device)
+    return step.measure(repeats)
+
+
+def longest_kernels(side: tuple[Step, Callable], count: int) -> list[tuple]:
+    return side[0].longest_kernels(count)
 
 
 def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> tuple[dict, dict]:
@@ -321,38 +284,6 @@ def compare(theirs, ours, padded: dict, packed: dict) -> None:
         assert off < 1e-3, f"{name}: gradients differ by {off:.1e} of their norm"
     theirs.zero_grad()
     ours.zero_grad()
-
-
-def useful_flops(lengths: torch.Tensor, config, labelled: int) -> float:
-    tokens, squares = int(lengths.sum()), int((lengths**2).sum())
-    costs = ModelCosts(config, tokens / len(lengths), squares / tokens, labelled / tokens, has_pairs=True)
-    return tokens * costs.flops_per_token
-
-
-def bare_rate(tokens: int, config, dtype: torch.dtype, device: str = "cpu") -> float:
-    """FLOP/s of the matrix products of one layer, as (tokens, in) × (in, out)."""
-    hidden, wide = config.hidden_size, config.intermediate_size
-    shapes = [(hidden, hidden)] * 4 + [(hidden, wide), (wide, hidden)]
-    make = functools.partial(torch.randn, dtype=dtype, device=device)
-    operands = [(make(tokens, a), make(a, b)) for a, b in shapes]
-    outputs = [torch.empty(tokens, b, dtype=dtype, device=device) for _, b in shapes]
-    spent, repeats = [], 1 if device == "cpu" else 20
-    for _ in range(4):
-        begun = time.perf_counter()
-        for (x, y), out in list(zip(operands, outputs, strict=True)) * repeats:
-            torch.mm(x, y, out=out)
-        if device != "cpu":
-            torch.cuda.synchronize()
-        spent.append((time.perf_counter() - begun) / repeats)
-    return sum(2 * tokens * a * b for a, b in shapes) / statistics.median(spent)
-
-
-def device_peak(device: str, dtype: torch.dtype) -> float | None:
-    """FLOP/s of the GPU by its data sheet; None if it is not known, and for float32."""
-    if not device.startswith("cuda") or dtype == torch.float32:
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b{key}\b", name)), None)
 
 
 if __name__ == "__main__":

@@ -23,18 +23,15 @@ import contextlib
 import functools
 import importlib.util
 import logging
-import multiprocessing
 import os
 import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
-from rich.progress import track
+from sides import Sides, in_own_process, in_turns, process_context, timed
 
 SENTENCES, ROWS, BATCH = 256, 128, 16
 CHECKED_STEPS = 8
@@ -66,11 +63,10 @@ def main() -> None:
     parser.add_argument("--markdown", help="file to which the tables are added")
     arguments = parser.parse_args()
     os.environ |= {"RAYON_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "true", "TQDM_DISABLE": "1"}
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = process_context("cpu", PRELOADED)
     with tempfile.TemporaryDirectory() as scratch:
-        with ProcessPoolExecutor(1, context) as helper:  # MyBERT is not imported where transformers is measured
-            texts = helper.submit(read_texts, arguments.text, arguments.folder, scratch).result()
+        # MyBERT is not imported where transformers is measured
+        texts = in_own_process(read_texts, arguments.text, arguments.folder, scratch)
         for program in arguments.programs:
             measure(program, arguments, texts, scratch, context)
 
@@ -107,33 +103,19 @@ def measure(program: str, arguments: argparse.Namespace, texts: list[str], scrat
     if not importlib.util.find_spec("openvino"):
         names = [name for name in names if name != "OpenVINO"]
     failures: dict[str, str] = {}
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    with contextlib.ExitStack() as stack:
-        choices = {name: (program, name, scratch, texts, arguments.threads) for name in names}
-        sides = {name: stack.enter_context(ProcessPoolExecutor(1, context, prepare, choices[name])) for name in names}
-
-        def ask(name: str, function: Callable):
-            if name in failures:
-                return None
-            try:
-                return sides[name].submit(function).result()
-            except Exception as error:
-                failures[name] = f"{type(error).__name__}: {error}".splitlines()[0][:100]
-                return None
-
-        expected = ask("transformers", checked)
-        off = {name: difference(expected, ask(name, checked)) for name in names if name not in failures}
+    inputs = {name: (program, name, scratch, texts, arguments.threads) for name in names}
+    with Sides(context, prepare, inputs, failures) as sides:
+        expected = sides.ask("transformers", checked)
+        off = {name: difference(expected, sides.ask(name, checked)) for name in names if name not in failures}
         failures |= {name: f"differs by {x:.1e}" for name, x in off.items() if not x < ALLOWED[program]}
-        for name in names:
-            ask(name, timed)
-        for _ in track(range(arguments.rounds), description=program):
-            for name in names:
-                seconds[name].append(ask(name, timed))
-    medians = {name: np.median(seconds[name], axis=0) for name in names if name not in failures}
+        measures = {name: functools.partial(sides.ask, name, seconds) for name in names}
+        in_turns(measures, 1, "warm-up")
+        found = in_turns(measures, arguments.rounds, program)
+    medians = {name: np.median(found[name], axis=0) for name in names if name not in failures}
     theirs = medians["transformers"]
     rows = [
-        (name, *(f"{x:.3g}" for x in found), *(f"{x:.2f}" for x in theirs / found), f"{off[name]:.0e}")
-        for name, found in medians.items()
+        (name, *(f"{x:.3g}" for x in own), *(f"{x:.2f}" for x in theirs / own), f"{off[name]:.0e}")
+        for name, own in medians.items()
     ]
     rows += [(name, why, *[""] * 4) for name, why in failures.items()]
     title = f"{TITLES[program]}, {arguments.threads} threads, torch {torch.__version__}"
@@ -147,31 +129,29 @@ def difference(expected: np.ndarray, found: np.ndarray | None) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
-def prepare(program: str, side: str, scratch: str, texts: list[str], threads: int) -> None:
-    """Set up a process for one side; its functions are stored."""
+def prepare(program: str, side: str, scratch: str, texts: list[str], threads: int) -> tuple[Callable, Callable]:
+    """Two functions of a side in its process: for the output that is compared, and for the seconds."""
     quiet()
     torch.set_num_threads(threads)
     if side == "use_for_bert":
         import modeling_mybert
 
         modeling_mybert.use_for_bert()
-    _process.update(zip(("checked", "timed"), PROGRAMS[program](side, Path(scratch), texts), strict=True))
+    return PROGRAMS[program](side, Path(scratch), texts)
 
 
-def checked() -> np.ndarray:
-    return _process["checked"]()
+def checked(side: tuple[Callable, Callable]) -> np.ndarray:
+    return side[0]()
 
 
-def timed() -> tuple[float, float]:
+def seconds(side: tuple[Callable, Callable]) -> tuple[float, float]:
     """Seconds that pass, and of the processor."""
-    return _process["timed"]()
+    return side[1]()
 
 
 def seconds_of(run: Callable[[], object]) -> tuple[float, float]:
-    begun = time.perf_counter(), time.process_time()
     with contextlib.redirect_stdout(None):
-        run()
-    return time.perf_counter() - begun[0], time.process_time() - begun[1]
+        return timed(run)[1:]
 
 
 def encode(side: str, scratch: Path, texts: list[str]) -> tuple[Callable, Callable]:
@@ -322,7 +302,6 @@ def exported(side: str, model: transformers.PreTrainedModel) -> tuple[Callable, 
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 PROGRAMS = {"encode": encode, "embeddings": embeddings, "trainer": trainer, "pipeline": pipeline}
-_process: dict[str, Callable] = {}  # functions of this process
 
 
 if __name__ == "__main__":

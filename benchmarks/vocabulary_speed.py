@@ -9,9 +9,9 @@ Both sides have the text in memory and one thread, and end with a vocabulary: `c
 import argparse
 import os
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from sides import timed
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
@@ -37,18 +37,13 @@ def main() -> None:
     sides = {"tokenizers": library, "MyBERT": ours}
     seconds = {name: [] for name in sides}
     for pair in range(arguments.pairs):
-        sizes = {name: timed(train, texts, arguments.vocab_size, seconds[name]) for name, train in sides.items()}
-        shown = ", ".join(f"{name} {seconds[name][-1]:.2f} CPU s ({size:,} tokens)" for name, size in sizes.items())
+        runs = {name: timed(train, texts, arguments.vocab_size) for name, train in sides.items()}
+        for name, run in runs.items():
+            seconds[name].append(run.cpu)
+        shown = ", ".join(f"{name} {run.cpu:.2f} CPU s ({run.found:,} tokens)" for name, run in runs.items())
         print(f"pair {pair + 1}: {shown}", flush=True)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     print(f"median: {medians}; MyBERT / tokenizers {medians['MyBERT'] / medians['tokenizers']:.2f}")
-
-
-def timed(train: Callable[[Sequence[str], int], int], texts: Sequence[str], size: int, seconds: list[float]) -> int:
-    begun = time.process_time()
-    found = train(texts, size)
-    seconds.append(time.process_time() - begun)
-    return found
 
 
 def backend() -> Tokenizer:
