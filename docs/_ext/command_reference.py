@@ -65,9 +65,10 @@ def term(action: argparse.Action) -> str:
 
 
 def _escaped(help: str) -> str:
-    """Help is plain text: Markdown's marks in it stand for themselves, except for `code`."""
-    parts = re.split(r"(`[^`]+`)", " ".join(help.split()))
-    return "".join(part if part.startswith("`") else re.sub(r"([\\*_<>\[\]#~{}$])", r"\\\1", part) for part in parts)
+    """Help is plain text: Markdown's marks in it stand for themselves, except for `code`. Options become code."""
+    parts = re.split(r"(`[^`]+`|(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9])", " ".join(help.split()))
+    parts[::2] = [re.sub(r"([\\*_<>\[\]#~{}$])", r"\\\1", part) for part in parts[::2]]
+    return "".join(f"`{part}`" if part.startswith("--") and place % 2 else part for place, part in enumerate(parts))
 
 
 class CommandDirective(SphinxDirective):

@@ -118,7 +118,7 @@ def test_recorded_facts_are_in_the_card(card, checkpoint):
         *("| training time (seconds) | ", "| floating-point operations | ", "| tokens seen | "),
         *("(training_curves.png)", "| maximum sequence length | 32 |"),  # the max_length of the corpus
         "trained on sequences of at most 32 tokens",
-        "accepts 512 tokens, but only the first 32 positions were trained",
+        "accepts 512 tokens, but this training used only the first 32 positions",
         "tokenizer_kwargs={'truncation': True}",
     ):
         assert words in card.text, words

@@ -90,4 +90,7 @@ def _worse(other: str, one: Mapping[str, Any], title: str) -> Table | None:
 
 def _shown(document: Mapping[str, Any]) -> str:
     text = document["text"]
-    return f"{document['id']}: {text[:_SHOWN]}{'…' if len(text) > _SHOWN else ''}"
+    if len(text) > _SHOWN:
+        beginning = text[:_SHOWN].rpartition(" ")[0]  # whole words, if there are spaces
+        text = f"{beginning if len(beginning) > _SHOWN // 2 else text[:_SHOWN]}…"
+    return f"{document['id']}: {text}"
