@@ -272,7 +272,7 @@ def test_numbers_of_columns_leave_other_files_alone(write_rows, tmp_path):
     chosen = task(columns=["word=2", "tag=3"])
     rows = [{"tokens": ["Ann"], "tags": ["B-PER"]}]
     assert read_split(str(write_rows("a.jsonl", rows)), chosen).rows.to_list() == rows
-    assert chosen.plain_row("Ann sings", "it") == {"text": "Ann sings"}
+    assert chosen.plain_row("Ann sings") == {"text": "Ann sings"}
     path = tmp_path / "a.conll"
     path.write_text("1 Ann B-PER\n")
     assert read_split(str(path), chosen).rows.to_list() == rows
