@@ -11,7 +11,7 @@ from mybert.retrieval.words import Words, guess_language
 
 Encode = Callable[[list[str]], np.ndarray]
 """From texts to (texts, H) float32, vectors of length 1."""
-DEFAULT = 3.0
+DEFAULT = 3.5
 """Of documents that are too few or too short to choose by."""
 _WEIGHTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 _ENOUGH = 0.99  # of the best score: the smallest such weight is taken
