@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 METRICS = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
-
-
-_DEVIATIONS, _LEAST_UNIT = 6.0, 0.6
+_DEVIATIONS, _LEAST_UNIT = 6.0, 0.6  # of `words_unit`
 
 
 def words_unit(by_words: np.ndarray) -> float:
