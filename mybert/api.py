@@ -27,7 +27,7 @@ from mybert.settings.calls import make_settings
 if TYPE_CHECKING:
     from mybert.inference.predict import Counts
     from mybert.release.hub.publish import Published
-    from mybert.reports.finding import Finding
+    from mybert.reports.findings import Finding
     from mybert.settings import keywords
     from mybert.settings.keywords import Name
 

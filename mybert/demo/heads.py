@@ -9,8 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mybert.artifacts.manifest import PREDICTIONS, SAMPLES
 from mybert.common.errors import UserError
+from mybert.common.text_windows import encode_pairs
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, is_encoder
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint, trained_tokens
@@ -18,7 +21,6 @@ from mybert.inference.predictor import Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
 from mybert.rows.choices import texts_and_names
-from mybert.scoring.pretraining_heads import fill_masks, follow_probabilities
 from mybert.tasks.lines import RowColumns
 from mybert.tasks.settings import PredictorSettings
 
@@ -136,14 +138,18 @@ def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict]]) -> li
     return heads
 
 
+@torch.inference_mode()
 def _fill_masks(checkpoint: Checkpoint, text: str) -> Answer:
     """The most probable words for each [MASK]."""
-    tokenizer, length = checkpoint.tokenizer, _length(checkpoint)
-    (masks,) = fill_masks(checkpoint.model, tokenizer, [text], _TOP, length)
-    if not masks:
+    model, tokenizer, length = checkpoint.model, checkpoint.tokenizer, _length(checkpoint)
+    inputs = tokenizer(text, truncation=True, max_length=length, return_tensors="pt").to(model.device)
+    states = model.bert(**inputs).last_hidden_state[inputs["input_ids"] == tokenizer.mask_token_id]
+    if not len(states):
         mask = tokenizer.mask_token
         raise UserError(f"write {mask} in place of the words to predict, in the first {length} tokens")
-    found = [{tokenizer.convert_ids_to_tokens(token): share for token, share in best} for best in masks]
+    top = model.cls.predictions(states).float().softmax(-1).topk(min(_TOP, model.config.vocab_size))
+    best = zip(map(tokenizer.convert_ids_to_tokens, top.indices.tolist()), top.values.tolist(), strict=True)
+    found = [dict(zip(words, shares, strict=True)) for words, shares in best]
     rows = [(mask, word, round(p, 4)) for mask, shares in enumerate(found, 1) for word, p in shares.items()]
     return Answer(found[0], _filled(text, tokenizer.mask_token, found), rows)
 
@@ -160,10 +166,13 @@ def _filled(text: str, mask: str, found: Sequence[Mapping[str, float]]) -> Marke
     return [part for part in marked if part[0]]
 
 
+@torch.inference_mode()
 def _next_sentence(checkpoint: Checkpoint, first: str, second: str) -> Answer:
     """Whether the second text follows the first one."""
-    pairs, length = [(first, second)], _length(checkpoint)
-    (follows,) = follow_probabilities(checkpoint.model, checkpoint.tokenizer, pairs, length)
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
+    inputs = encode_pairs([first], [second], tokenizer, _length(checkpoint)).convert_to_tensors("pt")
+    pooled = model.bert(**inputs.to(model.device)).pooler_output
+    follows = model.cls.seq_relationship(pooled).float().softmax(-1)[0, 0].item()
     return Answer({"follows the first": follows, "comes from elsewhere": 1 - follows})
 
 

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from modeling_mybert import MyBertConfig, MyBertModel
+from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
 from mybert.inference.checkpoint import Checkpoint, check_max_length, explain_unreadable
 from mybert.inference.predictor import Predictor
-from mybert.inference.sentence_modules import MODULES, SentenceModules
+from mybert.inference.sentence_modules import MODULES, TextVectors
 from mybert.inference.task_checkpoint import Finetuned
 from mybert.tasks import task_of_architecture
 from mybert.tasks.features import CUT, ROW, map_rows
@@ -42,28 +41,6 @@ class Similarity(TextClassification):
         unit = np.array(logits, dtype=np.float64).reshape(len(rows), 2, -1)
         unit /= np.linalg.norm(unit, axis=2, keepdims=True)
         return [{"similarity": one} for one in (unit[:, 0] * unit[:, 1]).sum(1).tolist()]
-
-
-class TextVectors(nn.Module):
-    """An encoder whose `logits` (B, width) are the vectors of its sequences, as `Embedder` computes them.
-
-    Raises:
-        UserError: the pooling is neither the mean nor [CLS].
-    """
-
-    def __init__(self, encoder: MyBertModel, modules: SentenceModules | None, name: str):
-        super().__init__()
-        self.base_model, self.config, self.device = encoder, encoder.config, encoder.device
-        self.modules_after = modules or SentenceModules(Path())
-        if self.modules_after.poolings not in (("mean",), ("cls",)):
-            found = ", ".join(self.modules_after.poolings)
-            raise UserError(f"{name}: similarities need a pooling by mean or cls, the checkpoint has {found}")
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> dict:
-        states = self.base_model(input_ids, attention_mask, token_type_ids).last_hidden_state
-        real = attention_mask[..., None].to(states.dtype)
-        pooled = states[:, 0] if self.modules_after.poolings == ("cls",) else (states * real).sum(1) / real.sum(1)
-        return {"logits": self.modules_after.apply(pooled)}
 
 
 class SimilarityPredictor(Predictor):

@@ -11,6 +11,7 @@ from pathlib import Path
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from mybert.common.errors import UserError, cause, short, short_list
 from mybert.common.json_io import parse_json, read_json_object
@@ -118,6 +119,34 @@ class SentenceModules:
         """The name of the prompt for documents; None: they have none, or the default one."""
         name = next((name for name in _DOCUMENT_PROMPTS if self.prompts.get(name)), None)
         return name if name and self.prompts[name] != self.prompts.get(self.default_prompt or "") else None
+
+
+class TextVectors(nn.Module):
+    """An encoder whose `logits` (B, width) are the vectors of its sequences, as `Embedder` computes them.
+
+    Args:
+        modules: of the checkpoint `name`; None: the mean of the hidden states.
+
+    Raises:
+        UserError: the pooling is neither the mean nor [CLS].
+    """
+
+    def __init__(self, encoder: PreTrainedModel, modules: SentenceModules | None, name: str):
+        super().__init__()
+        self.base_model, self.config, self.device = encoder, encoder.config, encoder.device
+        self.modules_after = modules or SentenceModules(Path())
+        if self.modules_after.poolings not in (("mean",), ("cls",)):
+            found = ", ".join(self.modules_after.poolings)
+            raise UserError(f"{name}: similarities need a pooling by mean or cls, the checkpoint has {found}")
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        states = self.base_model(input_ids, attention_mask, token_type_ids).last_hidden_state.float()
+        real = attention_mask[..., None].float()
+        pooled = states[:, 0] if self.modules_after.poolings == ("cls",) else (states * real).sum(1) / real.sum(1)
+        vectors = self.modules_after.apply(pooled.cpu() if self.modules_after.layers else pooled)
+        return {"logits": vectors.to(self.device)}
 
 
 def modules_folder(name: str) -> Path | None:

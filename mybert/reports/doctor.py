@@ -5,8 +5,7 @@ import sys
 from rich.console import Console
 
 from mybert.common.terminal import line_width, wrapped
-from mybert.reports.finding import Finding
-from mybert.reports.findings import find, how_to_open, summary_line
+from mybert.reports.findings import Finding, find, how_to_open, summary_line
 from mybert.reports.settings import DoctorSettings
 from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report

@@ -1,11 +1,48 @@
-"""All findings about a stage, the most severe first, and the last lines of a command, which name them."""
+"""Findings about a stage, the most severe first, and the last lines of a command, which name them."""
 
 import contextlib
 from pathlib import Path
+from typing import NamedTuple
 
 from mybert.artifacts.manifest import REPORT, REPORTS
-from mybert.reports.finding import LEVELS, Finding
 from mybert.reports.stage_files import StageFiles, explain_missing, read_stage
+
+LEVELS = ("red", "amber", "green")
+_BADGES = {"red": "Problem", "amber": "Warning", "green": "Passed"}
+
+
+class Finding(NamedTuple):
+    """
+    Attributes:
+        name: the check, such as `plateau`.
+        level: `red` for a result that cannot be relied on, `amber` for a doubt, `green` for a check that passed.
+        remedy: what to do; empty for a check that passed.
+    """
+
+    name: str
+    level: str
+    title: str
+    evidence: str
+    remedy: str = ""
+
+    @property
+    def badge(self) -> str:
+        return _BADGES[self.level]
+
+
+def passed(name: str, title: str, evidence: str) -> Finding:
+    return Finding(name, "green", title, evidence)
+
+
+def judged(name: str, level: str, titles: tuple[str, str], evidence: str, remedy: str) -> Finding:
+    """A finding with the first title and no remedy if its level is green, else with the second title."""
+    passes = level == "green"
+    return Finding(name, level, titles[0 if passes else 1], evidence, "" if passes else remedy)
+
+
+def level(value: float, amber: float, red: float = float("inf")) -> str:
+    """The level of a value that is better the lower it is: `red` above `red`, `amber` above `amber`."""
+    return "red" if value > red else "amber" if value > amber else "green"
 
 
 def find(files: StageFiles) -> list[Finding]:

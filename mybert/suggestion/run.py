@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from datasets import Dataset
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from mybert.artifacts.manifest import identity, write_manifest
 from mybert.artifacts.staging import staged_file
@@ -21,6 +19,7 @@ from mybert.inference.logits import logits_of
 from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.predict import checked_parts
 from mybert.inference.predictor import Predictor
+from mybert.inference.sentence_modules import TextVectors
 from mybert.rows.labels import REGRESSION, is_missing
 from mybert.rows.similar_rows import Row, nearly_equal, plain_text
 from mybert.rows.tables import MemoryRows
@@ -170,26 +169,9 @@ def _choose(
 def _vectors(settings: SuggestSettings, predictor: Predictor, rows: Dataset | MemoryRows) -> np.ndarray:
     """(rows, H) the mean hidden state of the tokens of each row."""
     features = predictor.features(rows)
-    model, limit = _MeanOfTokens(predictor.model), settings.max_tokens_per_batch
+    model, limit = TextVectors(predictor.model.base_model, None, settings.model), settings.max_tokens_per_batch
     found = np.stack(logits_of(model, predictor.task, predictor.tokenizer, features, limit))
     places = np.asarray(features[ROW][:])
     sums = np.zeros((len(rows), found.shape[1]), dtype=np.float32)
     np.add.at(sums, places, found)
     return sums / np.bincount(places, minlength=len(rows))[:, None]
-
-
-class _MeanOfTokens:
-    """The encoder of a model; its outputs are vectors in place of logits."""
-
-    def __init__(self, model: PreTrainedModel):
-        self._encoder, self.device = model.base_model, model.device
-
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        states = self._encoder(input_ids, attention_mask=attention_mask, **types).last_hidden_state.float()
-        mask = attention_mask[..., None].float()
-        return {"logits": (states * mask).sum(1) / mask.sum(1)}
-
-    __call__ = forward

@@ -45,11 +45,11 @@ ALLOWED = {
     },
     "mybert.demo": {
         *_TASKS,
-        *("mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release", "mybert.retrieval"),
+        *("mybert.embedding", "mybert.explanation", "mybert.release", "mybert.retrieval"),
     },
     "mybert.serving": {
         *_TASKS,
-        *("mybert.embedding", "mybert.scoring", "mybert.explanation", "mybert.release", "mybert.retrieval"),
+        *("mybert.embedding", "mybert.explanation", "mybert.release", "mybert.retrieval"),
     },
     "mybert.workflows": {
         *_TASKS,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mybert.common.languages import MANY_MARKS, MANY_UNKNOWN, SOME_UNKNOWN
 from mybert.common.quantities import counted
-from mybert.reports.finding import Finding, judged, level
+from mybert.reports.findings import Finding, judged, level
 from mybert.reports.stage_files import StageFiles
 
 _LEAK_AMBER, _LEAK_RED = 0.05, 0.3

@@ -6,7 +6,7 @@ from typing import Any
 from mybert.common.metrics import interval_of, metric_of
 from mybert.common.quantities import counted
 from mybert.reports.checks.training import advises_rate
-from mybert.reports.finding import Finding, judged, level
+from mybert.reports.findings import Finding, judged, level
 from mybert.reports.stage_files import StageFiles
 
 FEW_RED, _FEW_AMBER = 30, 200

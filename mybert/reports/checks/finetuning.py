@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mybert.common.languages import MANY_UNKNOWN, SOME_UNKNOWN
-from mybert.reports.finding import Finding, judged, level, passed
+from mybert.reports.findings import Finding, judged, level, passed
 from mybert.reports.stage_files import StageFiles
 
 _RARE_RED, _RARE_AMBER = 5, 20  # rows of a label

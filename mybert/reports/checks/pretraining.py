@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mybert.reports.checks.training import advises_rate, competing_programs
-from mybert.reports.finding import Finding, judged, passed
+from mybert.reports.findings import Finding, judged, passed
 from mybert.reports.forecast import compare
 from mybert.reports.stage_files import StageFiles, is_number
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mybert.common.quantities import counted
-from mybert.reports.finding import Finding, judged, level
+from mybert.reports.findings import Finding, judged, level
 from mybert.reports.stage_files import StageFiles, is_number
 
 _RISE_AMBER, _RISE_RED = 0.02, 0.10  # of the held-out loss above its minimum
