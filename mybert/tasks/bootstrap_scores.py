@@ -100,20 +100,30 @@ def regression(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> 
     return _as_lists({**scores, "mse": np.mean((one - other) ** 2, axis=1)})
 
 
+def best_cut(keys: np.ndarray, scores: np.ndarray, ends: tuple[float, float], nearest: float) -> float:
+    """The number between two keys at which a cut has the highest score; of several, the one nearest to `nearest`.
+
+    Args:
+        keys: (n,) ascending. Equal ones are on one side.
+        scores: (n + 1,) of a cut after the first 0, 1, …, n keys.
+        ends: a number below the first key and one above the last.
+    """
+    bounds = np.concatenate([ends[:1], keys, ends[1:]])
+    candidates = (bounds[:-1] + bounds[1:]) / 2
+    possible = np.concatenate([[True], np.diff(keys) > 0, [True]])
+    best = possible & np.isclose(scores, scores[possible].max())
+    return float(min(candidates[best], key=lambda cut: abs(cut - nearest)))
+
+
 def best_label_threshold(scores: np.ndarray, chosen: np.ndarray) -> float:
     """The threshold with the best micro F1; of several, the nearest to 0.5.
 
     `scores` are (rows, labels) probabilities; `chosen` (rows, labels) says whether a row has a label.
     """
     order = np.argsort(-scores, axis=None, kind="stable")
-    ranked = scores.ravel()[order]
     hits = np.concatenate([[0], np.cumsum(chosen.ravel()[order])])
     f1 = 2 * hits / np.maximum(np.arange(len(hits)) + chosen.sum(), 1)  # if the first n are predicted
-    bounds = np.concatenate([[1.0], ranked, [0.0]])
-    possible = np.concatenate([[True], ranked[1:] < ranked[:-1], [True]])  # equal scores are on one side
-    candidates = (bounds[:-1] + bounds[1:])[possible] / 2
-    best = np.isclose(f1[possible], f1[possible].max())
-    return float(min(candidates[best], key=lambda threshold: abs(threshold - 0.5)))
+    return -best_cut(-scores.ravel()[order], f1, (-1.0, 0.0), nearest=-0.5)
 
 
 def by_label(predictions: Labelled, references: Labelled) -> dict[str, LabelScores]:

@@ -1,5 +1,7 @@
 """question-answering: the span of a context that answers a question, or no answer."""
 
+import re
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,12 +29,13 @@ from mybert.common.quantities import counted
 from mybert.common.text_windows import window_count
 from mybert.io.files import file_format, open_file
 from mybert.rows.splits import Problem, text_problem
-from mybert.tasks import squad_scores as squad
 from mybert.tasks.base import ColumnNames, Prediction, Task
-from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.bootstrap_scores import Scores, best_cut
 from mybert.tasks.features import ROW, map_rows
 from mybert.tasks.options import AnswerOptions
 
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 _ROWS = Features(
     {
@@ -205,9 +208,9 @@ class QuestionAnswering(Task):
         for found, answers in zip(self._answers(logits, features, rows), references, strict=True):
             if found.spans:
                 margins.append(found.no_answer_score)
-                answered.append(squad.f1(found.spans[0]["answer"], answers))
-                unanswered.append(squad.f1("", answers))
-        return {"no_answer_threshold": squad.best_threshold(margins, answered, unanswered)} if margins else {}
+                answered.append(_f1(found.spans[0]["answer"], answers))
+                unanswered.append(_f1("", answers))
+        return {"no_answer_threshold": _best_threshold(margins, answered, unanswered)} if margins else {}
 
     def references(self, rows: Dataset) -> list[list[str]]:
         """The answers to each question; empty if it has none."""
@@ -219,14 +222,60 @@ class QuestionAnswering(Task):
 
     def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         scores = {}
-        for name, measure in (("exact_match", squad.exact_match), ("f1", squad.f1)):
+        for name, measure in (("exact_match", _exact_match), ("f1", _f1)):
             values = [measure(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
             scores[name] = np.array(values)[samples].mean(1).tolist()
         return scores
 
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """1 - F1."""
-        return [1 - squad.f1(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+        return [1 - _f1(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+
+
+# SQuAD's published scores (Rajpurkar et al. 2016 and 2018)
+
+
+def _exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """1 if the prediction equals one of `answers`, else 0. `answers` is empty or [""] for no answer."""
+    return float(_words(prediction) in _words_of(answers))
+
+
+def _f1(prediction: str, answers: Sequence[str]) -> float:
+    """The highest F1 of the words of the prediction and of one of `answers`; two empty texts have 1."""
+    return max(_overlap(_words(prediction), words) for words in _words_of(answers))
+
+
+def _words_of(answers: Sequence[str]) -> list[list[str]]:
+    """The words of the answers with more than articles and punctuation; no word if there are none."""
+    return [words for words in map(_words, answers) if words] or [[]]
+
+
+def _words(text: str) -> list[str]:
+    """The words in lower case, without punctuation and articles."""
+    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
+
+
+def _overlap(predicted: list[str], true: list[str]) -> float:
+    if not predicted or not true:
+        return float(predicted == true)
+    common = sum((Counter(predicted) & Counter(true)).values())
+    return 2 * common / (len(predicted) + len(true))
+
+
+def _best_threshold(margins: Sequence[float], answered: Sequence[float], unanswered: Sequence[float]) -> float:
+    """The threshold nearest to 0 with the highest sum of scores. "No answer" is predicted if the margin exceeds it.
+
+    Args:
+        margins: for each question, the score of "no answer" minus that of the best span.
+        answered, unanswered: for each question, the score of predicting the best span, and of "no answer".
+    """
+    order = np.argsort(margins, kind="stable")
+    keys, gains = np.array(margins, dtype=float)[order], np.subtract(answered, unanswered)[order]
+    sums = np.concatenate([[0.0], np.cumsum(gains)])  # entry i: the i smallest margins are answered
+    return best_cut(keys, sums, (keys[0] - 1, keys[-1] + 1), nearest=0.0)
+
+
+# Answers in training rows and in SQuAD's files
 
 
 def _span(answers: dict[str, Any], offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
