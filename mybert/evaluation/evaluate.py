@@ -15,8 +15,12 @@ from mybert.artifacts.manifest import (
     ANALYSIS,
     PREDICTIONS,
     RESULTS,
+    behind,
     identity,
+    inputs_of,
+    is_model,
     json_line,
+    read_manifest,
     versions,
     write_json,
     write_manifest,
@@ -31,7 +35,6 @@ from mybert.evaluation.analysis import Evaluation, Matrix, analyse, check_slices
 from mybert.evaluation.confidence import Suspect, find_suspects
 from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
-from mybert.evaluation.training_rows import describe_training_rows, find_training_rows
 from mybert.inference.logits import logits_of, token_count
 from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.task_checkpoint import load_finetuned
@@ -39,9 +42,11 @@ from mybert.rows.splits import Split
 from mybert.tasks.base import Task
 from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, by_label
 from mybert.tasks.features import CUT, ROW
-from mybert.tasks.reading import read_split, usable_rows
+from mybert.tasks.reading import read_split, row_digests, usable_rows
 from mybert.tasks.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
 
+TRAINING_ROWS = "runs/training_rows.npy"
+"""File of a fine-tuning with the digests of its training rows. `mybert push` leaves out the folder."""
 _LABELS_SHOWN = 20
 _WORST = 100  # rows
 
@@ -72,7 +77,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )
         data = identity(settings.data)
-        trained = find_training_rows(split.rows, task, settings.model, data)
+        trained = _find_training_rows(split.rows, task, settings.model, data)
         of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
         facts = {"task": task.name, "metric": task.main_metric, "training_rows": trained, **of_run}
         suspects = write_evaluation(folder, found, split, facts, task, settings, Path(settings.model).name)
@@ -85,7 +90,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
             metrics=found.metrics,
         )
     print_evaluation(settings.data, found, task, suspects, settings.output)
-    if warning := describe_training_rows(trained, settings.data, settings.model):
+    if warning := _describe_training_rows(trained, settings.data, settings.model):
         print(warning)
     return Path(settings.output)
 
@@ -254,3 +259,41 @@ def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
                     f"{name}, a simple model, has {title} {scores[metric]:.4g}, the model {value:.4g}. Try more rows "
                     "or epochs, a larger --max-length if rows are truncated, or a better pretrained model"
                 )
+
+
+def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, str]) -> dict[str, Any] | None:
+    """
+    Args:
+        rows: the evaluated rows, with canonical names.
+        data: the manifest entry of the evaluated data.
+
+    Returns:
+        `same_file`: whether the model was trained on this file; `rows`, and how many of them are training rows,
+        `equal`, or None if they are not recorded. None if the training of the model is not recorded.
+    """
+    own = read_manifest(model)
+    models = [("", Path(model), own), *behind(own, lambda name, _: is_model(name))]
+    trainings = [(folder, found) for _, folder, found in models if found.get("stage") == "finetune"]
+    if not trainings:
+        return None
+    files = [folder / TRAINING_ROWS for folder, _ in trainings if (folder / TRAINING_ROWS).is_file()]
+    equal = None
+    if files:
+        known = np.concatenate([np.load(file) for file in files])
+        equal = int(np.isin(np.array(row_digests(rows, task), dtype=np.uint64), known).sum())
+    is_folder = Path(data["path"].split(":")[0]).is_dir()  # which may have several splits
+    inputs = [pair for _, manifest in trainings for pair in inputs_of(manifest).items()]
+    hashes = {entry.get("sha256") for name, entry in inputs if name.startswith("train")}
+    same = not is_folder and data.get("sha256") in hashes - {None}
+    return {"same_file": same, "rows": len(rows), "equal": equal}
+
+
+def _describe_training_rows(found: dict[str, Any] | None, source: str, model: str) -> str | None:
+    """A warning, or None if no evaluated row is known to be a training row."""
+    if found is None or not (found["same_file"] or found["equal"]):
+        return None
+    text = f"{source} is the file that {model} was trained on" if found["same_file"] else ""
+    if found["equal"] is not None:
+        rows = f"{found['equal']:,} of {counted(found['rows'], 'row')}"
+        text += f"{'; ' if text else ''}{rows}{'' if text else f' of {source}'} are training rows"
+    return f"warning: {text}: the scores are too high. Evaluate rows that the model has not seen"

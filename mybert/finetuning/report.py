@@ -19,8 +19,13 @@ from mybert.artifacts.manifest import HISTORY, RESULTS, versions, write_json
 from mybert.common.languages import MANY_UNKNOWN
 from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import Evaluation
-from mybert.evaluation.evaluate import evaluate_rows, print_evaluation, print_if_nothing_learned, write_evaluation
-from mybert.evaluation.training_rows import TRAINING_ROWS
+from mybert.evaluation.evaluate import (
+    TRAINING_ROWS,
+    evaluate_rows,
+    print_evaluation,
+    print_if_nothing_learned,
+    write_evaluation,
+)
 from mybert.finetuning.recipes import print_summaries, summarise
 from mybert.finetuning.summary import check_data
 from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome

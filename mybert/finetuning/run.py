@@ -114,9 +114,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
             )
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH
-    _choose_learning_rate(settings, arguments, task)
-    _choose_batch_size(settings, arguments, task, len(data.train_features))
-    _choose_epochs(settings, arguments, len(data.train_features))
+    _choose_defaults(settings, arguments, task, len(data.train_features))
     length = task.options.length
     if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
         print(f"using --max-length {length}, the length that {settings.model} was trained on")
@@ -134,31 +132,23 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     return Job(settings, arguments, task, tokenizer, data, metric, StopOnSignal(STAGE))
 
 
-def _choose_learning_rate(settings: FinetuneSettings, arguments: FinetuningArguments, task: Task) -> None:
-    if arguments.learning_rate is not None:
-        return
+def _choose_defaults(settings: FinetuneSettings, arguments: FinetuningArguments, task: Task, features: int) -> None:
+    """Sets learning rate, batch size and epochs that are not given, and prints those that depend on model or rows."""
+    say = print if settings.sweep is None and arguments.process_index == 0 else lambda line: None
     size = task.config.hidden_size
-    arguments.learning_rate = default_learning_rate(size, task.name)
-    if settings.sweep is None and arguments.process_index == 0:
-        rate = f"{arguments.learning_rate:g}"
-        print(f"using --learning-rate {rate}, the default for {task.name} and a hidden size of {size}")
-
-
-def _choose_batch_size(settings: FinetuneSettings, arguments: FinetuningArguments, task: Task, features: int) -> None:
-    if arguments.per_device_train_batch_size is not None:
-        return
-    arguments.per_device_train_batch_size = size = default_batch_size(features, task.name)
-    if size != BATCH and settings.sweep is None and arguments.process_index == 0:
-        print(f"using --per-device-train-batch-size {size}, the default for {task.name} on so few questions")
-
-
-def _choose_epochs(settings: FinetuneSettings, arguments: FinetuningArguments, features: int) -> None:
-    if arguments.num_train_epochs is not None:
-        return
-    batches = math.ceil(features / (arguments.per_device_train_batch_size * arguments.world_size))
-    arguments.num_train_epochs = epochs = default_epochs(math.ceil(batches / arguments.gradient_accumulation_steps))
-    if epochs > EPOCHS and settings.sweep is None and arguments.max_steps <= 0 and arguments.process_index == 0:
-        print(f"using --num-train-epochs {epochs:g}, the default for so few rows")
+    if arguments.learning_rate is None:
+        arguments.learning_rate = rate = default_learning_rate(size, task.name)
+        say(f"using --learning-rate {rate:g}, the default for {task.name} and a hidden size of {size}")
+    if arguments.per_device_train_batch_size is None:
+        arguments.per_device_train_batch_size = batch = default_batch_size(features, task.name)
+        if batch != BATCH:
+            say(f"using --per-device-train-batch-size {batch}, the default for {task.name} on so few questions")
+    if arguments.num_train_epochs is None:
+        batches = math.ceil(features / (arguments.per_device_train_batch_size * arguments.world_size))
+        steps = math.ceil(batches / arguments.gradient_accumulation_steps)
+        arguments.num_train_epochs = epochs = default_epochs(steps)
+        if epochs > EPOCHS and arguments.max_steps <= 0:
+            say(f"using --num-train-epochs {epochs:g}, the default for so few rows")
 
 
 def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Run, RunTrainer]) -> Outcome:
