@@ -161,6 +161,7 @@ def test_brackets_of_conll_2012_are_iob2(tmp_path):
 @pytest.mark.parametrize(
     ("text", "tokens", "tags"),
     [
+        ("New York\tB-LOC\n", ["New York"], ["B-LOC"]),
         ("#tag\tO\n#\tO\nRome\tB-LOC\n", ["#tag", "#", "Rome"], ["O", "O", "B-LOC"]),
         ("# sent 1\nRome B-LOC\nis O\n\n# x\n", ["Rome", "is"], ["B-LOC", "O"]),  # a comment of two fields
         ("## sentence 1 ##\nRome B-LOC\n", ["Rome"], ["B-LOC"]),

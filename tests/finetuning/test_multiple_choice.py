@@ -52,18 +52,6 @@ def references(rows: list[dict], **settings) -> list[int]:
     return reader.references(part.rows)
 
 
-def test_the_first_line_counts_choices_and_says_what_labels_are(swag):
-    part = part_of(swag)
-    count = sum(name.startswith("ending") for name in swag[0])
-    assert task().with_label_reading([part]).summary(part.rows) == (
-        f"multiple-choice: {count} choices for each context, labels are numbers from 0"
-    )
-    part = part_of([arc("AB", 1), arc("12", 0)])
-    assert task().with_label_reading([part]).summary(part.rows) == (
-        "multiple-choice: 2 choices for each context, labels are those that rows give their choices (A, B, 1, 2)"
-    )
-
-
 WORDS = ["one word", "two words", "three", "four", "five"]
 
 

@@ -115,6 +115,9 @@ BROKEN = {  # file, its content, and what the message says after its name
     "plain.jsonl.zst": (LINES, " is damaged"),
     "cut.jsonl.gz": (gzip.compress(LINES)[:-30], " is damaged"),
     "cut.jsonl.zst": (zstd.compress(LINES)[:-30], " is damaged"),
+    "ragged.conll": (b"Ada NNP O\n\nsleeps VBZ\n", ", line 3: expected 3 columns as in the first line, found 2"),
+    "empty.conll": (b"Ada\tO\nsleeps\t\n", ", line 2: expected 2 columns as in the first line, found 1"),
+    "latin.conll": (b"Ada O\n\xff O\n", ", line 2: not UTF-8"),
     "cut.conll.gz": (gzip.compress(b"word O\n\n" * 5000)[:-30], " is damaged"),
 }
 

@@ -496,18 +496,6 @@ def test_default_learning_rates_and_epochs():
         assert epochs in (3, 20) or (epochs - 1) * steps < 100 <= epochs * steps
 
 
-def test_the_checkpoint_that_knows_a_rare_label_is_better_than_one_label_for_all_rows(tiny_checkpoint):
-    settings = FinetuneSettings(task="sentiment", model=str(tiny_checkpoint), train="rows", output="out")
-    task, _ = new_task(settings)
-    task = task.with_labels(["bad", "good"], problem_type="single_label_classification")
-    constant = [{"label": "good"}] * 10
-    knows = [{"label": name} for name in ["good"] * 4 + ["bad"] * 6]
-    references = ["good"] * 7 + ["bad"] * 3
-    scores = [task.score(predictions, references) for predictions in (constant, knows)]
-    assert scores[0][task.main_metric] == scores[1][task.main_metric] == 0.7
-    assert scores[0][task.selection_metric] < scores[1][task.selection_metric]
-
-
 def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(finetune, data, tmp_path, capsys):
     before = sorted(tmp_path.rglob("*"))
     assert finetune("text-classification", *data, "--num-train-epochs", 2, "--seeds", 3, "--dry-run") == 0

@@ -324,18 +324,3 @@ def test_predictions_have_the_users_tags_and_all_their_entities():
     assert found["tags"] == tags
     spans = [(one["type"], one["start"], one["end"], one["text"]) for one in found["entities"]]
     assert spans == [("PER", 0, 2, "ab"), ("PER", 6, 7, "d"), ("LOC", 8, 9, "e"), ("PER", 10, 11, "f")]
-
-
-def test_the_first_line_of_a_run_and_the_file_and_line_of_a_stray_tag(finetune, tmp_path, capsys):
-    lines = ["Ann PER_B", "Lee PER_E", "sings O", "", "in O", "Rome LOC_S", ""] * 20
-    train = tmp_path / "train.conll"
-    train.write_text("\n".join(lines))
-    assert finetune("token-classification", "--train", train, "--dry-run") == 0
-    assert "entities of 2 types in the scheme IOBES (LOC_S begins LOC, O is outside)" in capsys.readouterr().out
-    lines[40] = "Rome 0"
-    train.write_text("\n".join(lines))
-    assert finetune("token-classification", "--train", train, "--dry-run") == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert f"{train}: 1 of 40 sentences cannot be used: line 41: token 2 ('Rome'): the tag '0'" in error
-    assert finetune("token-classification", "--train", train, "--dry-run", "--errors", "skip") == 0
-    assert "in the scheme IOBES" in capsys.readouterr().out

@@ -19,7 +19,6 @@ from mybert import cli
 from mybert.common.errors import UserError
 from mybert.inference.predictor import Predictor
 from mybert.rows.annotations import words_and_tags
-from mybert.rows.conll import read_columns
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.reading import read_split
 from mybert.tasks.token_classification import TokenClassification, window_words
@@ -35,41 +34,6 @@ def task(**settings) -> TokenClassification:
 def fitted(rows: list[dict], **settings) -> tuple[TokenClassification, Dataset]:
     dataset = Dataset.from_list(rows)
     return task(**settings).fitted(dataset), dataset
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "rows", "lines"),
-    [
-        (
-            "train.conll",
-            "-DOCSTART- -X- O\n\nAda NNP B-PER\nsleeps VBZ O\n\n\nRome NNP B-LOC\n",
-            [(["Ada", "sleeps"], ["B-PER", "O"]), (["Rome"], ["B-LOC"])],
-            [[2, 3], [6]],  # from 0
-        ),
-        ("words.tsv", "New York\tB-LOC\n", [(["New York"], ["B-LOC"])], [[0]]),
-        ("words.tsv", "Ada\nsleeps\n", [(["Ada", "sleeps"], None)], [[0, 1]]),
-        ("a.conll", "10\u00a0000  B-N\nfr\u2028x \t O\n\n", [(["10\u00a0000", "fr\u2028x"], ["B-N", "O"])], [[0, 1]]),
-    ],
-)
-def test_the_first_column_holds_tokens_and_the_last_one_tags(tmp_path, name, text, rows, lines):
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    found, places, _ = read_columns(tmp_path / name)
-    assert [(row["tokens"], row.get("tags")) for row in found] == rows and places == lines
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"Ada NNP O\n\nsleeps VBZ\n", "line 3: expected 3 columns as in the first line, found 2"),
-        (b"Ada\tO\nsleeps\t\n", "line 2: expected 2 columns as in the first line, found 1"),
-        (b"Ada O\n\xff O\n", "line 2: not UTF-8"),
-    ],
-)
-def test_a_broken_line_is_named(tmp_path, content, message):
-    path = tmp_path / "train.conll"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f"train.conll, {message}"):
-        read_columns(path)
 
 
 @given(st.lists(st.integers(0, 1), max_size=80), st.integers(1, 20), st.booleans(), st.data())
