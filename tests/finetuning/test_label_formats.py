@@ -402,19 +402,6 @@ def test_numbers_beyond_those_of_training_are_counted_at_the_ends():
     assert beyond == dict(zip(edges, (1, 0, 0, 0, 1), strict=True))
 
 
-def test_a_blank_score_is_named_and_the_others_are_a_regression(finetune, tmp_path, capsys):
-    (train := tmp_path / "train.csv").write_text("text,score\ngood,3.5\nbad,\nfine,1.25\ndull,2\n")
-    (validation := tmp_path / "dev.csv").write_text("text,score\ngood,3\nbad,1\nfine,2\n")
-    words = ("--train", train, "--validation", validation)
-    assert finetune("text-classification", *words) == 2
-    assert "1 of 4 lines cannot be used: line 3: the label is missing" in capsys.readouterr().err
-    assert finetune("text-classification", *words, "--errors", "skip", "--num-train-epochs", 1) == 0
-    assert MyBertConfig.from_pretrained(tmp_path / "out").problem_type == REGRESSION
-    found = results(tmp_path / "out")
-    assert sum(found["data"]["train"]["balance"].values()) == 3
-    assert found["validation"]["constant_baselines"]["mse"] == pytest.approx(2 / 3)  # of 3, 1 and 2, whose mean is 2
-
-
 def test_labels_do_not_depend_on_the_other_labels_of_a_file(finetune, tmp_path):
     (train := tmp_path / "train.csv").write_text("text,label\ngood,True\nbad,False\ndull,Unsure\nfine,True\n")
     (test := tmp_path / "test.csv").write_text("text,label\ngood,True\nbad,False\n")

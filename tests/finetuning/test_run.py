@@ -229,13 +229,6 @@ def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them
     assert said["scores"]["rare"] == pytest.approx(0.5, abs=0.03)
 
 
-def test_training_stops_when_patience_is_spent(finetune, data, tmp_path):
-    words = ("--patience", 1, "--num-train-epochs", 9, "--learning-rate", "1e-9")
-    assert finetune("text-classification", *data, *words) == 0
-    run = results(tmp_path / "out")["runs"][0]
-    assert run["steps"] == 10  # five an epoch; the second is no better than the first
-
-
 class Done:
     """A run that several tests look at: its folder, what it has printed, and the panels of its curves."""
 

@@ -1,15 +1,12 @@
 """Each finding appears where its fault is, and stays away from good runs."""
 
 import json
-import statistics
 
-import numpy as np
 import pytest
 from stage_folders import EVALUATION, evaluation_log, losses, training_log, write_stage
 
 from modeling_mybert import MyBertConfig
 from mybert import UserError, cli, doctor
-from mybert.reports.checks.training import _smoothed
 from mybert.reports.findings import closing_lines, find
 from mybert.reports.pages.evaluation import score_summary
 from mybert.reports.stage_files import read_stage
@@ -422,10 +419,3 @@ def test_the_half_written_last_line_of_a_running_stage_is_left_out(tmp_path):
     with (folder / "log.jsonl").open("a") as file:
         file.write('{"step": 410, "lo')
     assert doctor(folder) == expected
-
-
-@pytest.mark.parametrize("width", [3, 7])
-def test_a_smoothed_loss_is_the_mean_of_each_window_also_beside_a_spike(width):
-    losses = [3.0, 1e300, *np.random.default_rng(0).random(40).tolist()]
-    expected = [statistics.mean(losses[end - width : end]) for end in range(width, len(losses) + 1)]
-    assert _smoothed(losses, width) == pytest.approx(expected)

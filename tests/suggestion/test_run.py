@@ -9,7 +9,7 @@ from json_files import read_lines, write_lines
 from tiny_models import WORDS
 
 import mybert
-from mybert import Predictor, UserError, cli
+from mybert import Predictor, cli
 from mybert.common.json_io import parse_json
 
 
@@ -48,18 +48,14 @@ def test_near_duplicates_and_labelled_rows_are_left_out(models, tmp_path):
     assert sorted(found) == sorted(text.rsplit(" ", 1)[0] for text in base[4:])
 
 
-@pytest.mark.parametrize("model", ["multi", "windowed", "tagger", "pairs"])
+@pytest.mark.parametrize("model", ["multi", "windowed", "tagger"])
 @pytest.mark.parametrize("form", ["jsonl", "csv", "label-studio", "doccano", "argilla"])
 def test_every_form_of_every_model(models, tmp_path, model, form):
-    rows = [{"text": text, **({"text_pair": "a film"} if model == "pairs" else {})} for text in texts(20, 14)]
+    rows = [{"text": text} for text in texts(20, 14)]
     suffix = {"csv": "csv", "jsonl": "jsonl", "doccano": "jsonl"}.get(form, "json")
     output = tmp_path / f"next.{suffix}"
     settings = {"count": 3, "output": str(output), "format": form}
     given = write_lines(tmp_path / "rows.jsonl", rows)
-    if model == "pairs" and form == "doccano":
-        with pytest.raises(UserError, match="doccano shows one text, and these rows are pairs; use the form label-st"):
-            mybert.suggest(models(model), given, **settings)
-        return
     mybert.suggest(models(model), given, **settings)
     content = output.read_text(encoding="utf-8")
     if form == "csv":
