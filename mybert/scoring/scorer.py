@@ -201,8 +201,6 @@ class Scorer:
 def _by_word(words: list[str], owners: np.ndarray, scores: np.ndarray, hits: np.ndarray) -> MaskedWordsScore:
     """Joins the scores of tokens to those of words; `owners` is the word of each token, ascending."""
     masked, first = np.unique(owners, return_index=True)
-    if not len(masked):
-        return MaskedWordsScore([], np.zeros(0), np.zeros(0, dtype=bool), 0)
     lowest = np.minimum.reduceat(hits, first)
     names = [words[word] for word in masked.tolist()]
     return MaskedWordsScore(names, np.add.reduceat(scores, first), lowest == 1, int((lowest == -1).sum()))
