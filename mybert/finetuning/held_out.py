@@ -74,12 +74,7 @@ def fold_of_rows(rows: Dataset, task: Task, folds: int, seed: int) -> np.ndarray
     return np.array([places[key] for key in keys])
 
 
-def draw_rows(rows: int, count: int, seed: int) -> list[int]:
-    """Draws at most `count` row numbers below `rows` without replacement; ascending."""
-    return sorted(np.random.default_rng(seed).permutation(rows)[:count].tolist())
-
-
 def draw_by_content(rows: Dataset, task: Task, count: int, seed: int) -> list[int]:
-    """As `draw_rows`, by the texts of the rows: their order, their labels and other rows do not change the draw."""
+    """At most `count` rows, ascending, drawn by their texts: order, labels and other rows do not change the draw."""
     keys = [hash_of(f"drawn {seed} {key}") for key in row_digests(rows, task)]
     return sorted(sorted(range(len(keys)), key=keys.__getitem__)[:count])

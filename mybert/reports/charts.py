@@ -104,7 +104,3 @@ def _line_table(title: str, axis_name: str, lines: Sequence[Line], as_share: boo
 def cell(value: float | None, as_share: bool) -> Share | float | None:
     """A number of a table, or a share in percent."""
     return Share(0.0, percent(value)) if as_share and value is not None else value
-
-
-def short_percent(value: float) -> str:
-    return f"{100 * value:.4g}%"

@@ -21,7 +21,7 @@ from mybert.common.errors import UserError, short
 from mybert.common.metrics import metric_of, metric_title
 from mybert.rows.column_roles import choose_columns, lacking_columns
 from mybert.rows.splits import Problem, Split
-from mybert.tasks.bootstrap_scores import Scores, every_row
+from mybert.tasks.bootstrap_scores import Scores
 from mybert.tasks.options import TaskOptions
 
 ColumnNames = Mapping[str, tuple[str, ...]]
@@ -319,7 +319,7 @@ class Task(ABC):
 
     def score(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, float]:
         """All metrics of the task."""
-        found = self.bootstrap(predictions, references, every_row(references))
+        found = self.bootstrap(predictions, references, np.arange(len(references))[None])
         return {name: values[0] for name, values in found.items()}
 
     def baselines(self, references: Sequence[Any]) -> dict[str, float]:

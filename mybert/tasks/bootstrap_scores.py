@@ -58,11 +58,6 @@ def interval_95(
     return (low, high) if low < high else None
 
 
-def every_row(rows: Sequence[Any]) -> np.ndarray:
-    """(1, N) the sample that contains each row once."""
-    return np.arange(len(rows))[None]
-
-
 def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> Scores:
     """Accuracy, F1 (mean over the classes that occur; of class 1 if there are two) and Matthews correlation."""
     right = _counts(np.where(predicted == true, true, classes), classes + 1, samples)[:, :classes]

@@ -20,7 +20,7 @@ from trained_runs import read_results as results
 from modeling_mybert import MyBertConfig
 from mybert import Predictor
 from mybert.common.errors import UserError
-from mybert.finetuning.held_out import draw_by_content, draw_rows
+from mybert.finetuning.held_out import draw_by_content
 from mybert.finetuning.run_data import _warnings
 from mybert.inference.task_checkpoint import _name_labels_once
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
@@ -205,8 +205,6 @@ def test_a_column_of_row_numbers_as_labels_is_warned_of(labels, warned):
 
 
 def test_training_rows_are_sampled_by_the_seed(finetune, write_rows, opinions, tmp_path):
-    assert draw_rows(10, 20, seed=0) == list(range(10))
-    assert draw_rows(1000, 10, seed=0) == draw_rows(1000, 10, seed=0) != draw_rows(1000, 10, seed=1)
     train = write_rows("train.jsonl", sorted(opinions, key=lambda row: row["label"]))
     assert finetune("text-classification", "--train", train, "--max-train-samples", 12, "--max-steps", 1) == 0
     found = results(tmp_path / "out")["data"]["train"]

@@ -42,7 +42,7 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
 def simple_model(files: StageFiles) -> Iterator[Finding]:
     for part, found in files.parts.items():
         metric = main_metric(files, found)
-        for name, scores in (found.get("simple_baselines") or {}).items():
+        for name, scores in found["simple_baselines"].items():
             if has_one_answer(found, metric) or found["metrics"].get(metric) is None or scores.get(metric) is None:
                 continue
             named = metric_of(metric)

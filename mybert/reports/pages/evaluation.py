@@ -9,7 +9,7 @@ from typing import Any
 from mybert.common.errors import visible
 from mybert.common.metrics import Metric, interval_of, metric_of, percent
 from mybert.common.quantities import counted
-from mybert.reports.charts import Line, line_chart, short_percent
+from mybert.reports.charts import Line, line_chart
 from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric
 from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Thresholds, Tile, printable
 from mybert.reports.pages.shared import facts, subtitle
@@ -67,7 +67,7 @@ def score_tiles(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[
     teacher = (files.results.get("teacher") or {}).get(part, {})
     notes += [f"its teacher {metric.written(teacher[name])}"] if name in teacher else []
     notes.append(f"best constant prediction {metric.written(found['constant_baselines'].get(name))}")
-    notes += [f"{model} {metric.written(scores.get(name))}" for model, scores in _simple(found).items()]
+    notes += [f"{model} {metric.written(scores.get(name))}" for model, scores in found["simple_baselines"].items()]
     where = f" ({part})" if part else ""
     return [Tile(f"{metric.title}{where}", metric.written(found["metrics"][name]), "; ".join(notes))]
 
@@ -90,7 +90,9 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
     if has_one_answer(found, name):
         return f"{text} All rows have the same answer, so that this does not show what the model has learned."
     text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}"
-    others = {model: scores[name] for model, scores in _simple(found).items() if scores.get(name) is not None}
+    others = {
+        model: scores[name] for model, scores in found["simple_baselines"].items() if scores.get(name) is not None
+    }
     text += "".join(f"; {model}, a simple model, {metric.written(value)}" for model, value in others.items()) + ": "
     compared = {"the best constant prediction": constant, **others}
     best = max(compared, key=lambda model: -compared[model] if metric.is_loss else compared[model])
@@ -98,11 +100,6 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
     if sure:
         return f"{text}the model is clearly better{' than both' if others else ''}."
     return text + (f"the difference from {best} may be chance." if good else f"the model is no better than {best}.")
-
-
-def _simple(found: Mapping[str, Any]) -> dict[str, dict]:
-    """Scores of simple models; older results have none."""
-    return found.get("simple_baselines") or {}
 
 
 def _rate(found: Mapping[str, Any]) -> str:
@@ -156,10 +153,10 @@ def _scores(found: Mapping[str, Any]) -> Table:
         interval = interval_of(found, name)
         shown = _interval(metric, value, interval, constant)
         between = metric.interval(*interval) if interval else "-"
-        simple = [_number(metric, scores.get(name)) for scores in _simple(found).values()]
+        simple = [_number(metric, scores.get(name)) for scores in found["simple_baselines"].values()]
         others = [_number(metric, constant), *simple]
         rows.append((metric.title, _number(metric, value), between, *others, shown, metric.meaning))
-    columns = ["metric", "value", "95% interval", "best constant prediction", *_simple(found)]
+    columns = ["metric", "value", "95% interval", "best constant prediction", *found["simple_baselines"]]
     columns += ["from 0 to 1", "meaning"]
     note = "The dot is the score and the band its interval. The line is the best constant prediction."
     if not any(isinstance(row[-2], Interval) for row in rows):
@@ -236,7 +233,7 @@ def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
     )
     rows = [
         (
-            f"{short_percent(b['from'])} to {short_percent(b['to'])}",
+            f"{b['from']:.0%} to {b['to']:.0%}",
             b["rows"],
             Share(b["confidence"]),
             Share(b["accuracy"]),
