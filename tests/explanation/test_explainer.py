@@ -270,7 +270,6 @@ def test_the_command_writes_lines_in_order_with_errors_in_place(models, tmp_path
         ("classifier", ("--labels", "goood"), "--labels goood: the model has bad, good, odd"),
         ("reader", ("--labels", "x"), "question-answering has no labels"),
         ("classifier", ("--output", "why.pdf"), "--output: expected a file name in .html, .jsonl"),
-        ("classifier", ("--steps", "0"), "--steps: expected 1 or more"),
         (
             "classifier",
             ("--attention", "2", "--output", "why.jsonl"),

@@ -11,7 +11,6 @@ from scipy import stats
 from sklearn import metrics
 
 from modeling_mybert import MyBertConfig
-from mybert.evaluation import analysis
 from mybert.tasks import bootstrap_scores as class_scores
 from mybert.tasks import task_class
 
@@ -75,26 +74,6 @@ def test_rows_that_are_all_right_have_wilsons_interval_or_none():
     assert class_scores.interval_95([0.0] * 20, ROWS, is_share=True) == pytest.approx((0.0, 1 - low))
     assert class_scores.interval_95([1.0] * 20, ROWS, is_share=False) is None
     assert class_scores.interval_95(np.linspace(0, 1, 41), ROWS, is_share=True) == pytest.approx((0.025, 0.975))
-
-
-def test_each_label_has_a_curve_from_the_most_frequent_to_the_rarest():
-    random = np.random.default_rng(0)
-    names = [f"label {number}" for number in range(9)]
-    references = [name for number, name in enumerate(names) for _ in range(20 - 2 * number)]
-    scores = random.dirichlet(np.ones(9), len(references))
-    predictions = [{"label": "label 0", "scores": dict(zip(names, row, strict=True))} for row in scores]
-    empty = dict.fromkeys(analysis.Evaluation._fields, ())
-    curves = analysis._curves(
-        analysis.Evaluation(
-            **empty | {"predictions": predictions, "references": references, "labels": dict.fromkeys(names)}
-        )
-    )
-    assert list(curves) == names
-    for place, name in enumerate(names):
-        true = [one == name for one in references]
-        assert curves[name]["average_precision"] == pytest.approx(
-            metrics.average_precision_score(true, scores[:, place])
-        )
 
 
 def test_undefined_scores_are_zero():

@@ -395,7 +395,6 @@ MISTAKES = {  # of `mybert predict` with rows.jsonl of two rows, and words of th
     "good.jsonl --columns text=texd": "has no column 'texd' (did you mean 'text'?)",
     "good.jsonl --columns txt=text --errors skip": "--columns txt=text: text",
     "good.jsonl --bf16 true": "did you mean '--dtype",
-    "good.jsonl --dtype float8": "--dtype",
     "good.jsonl --stride 4": "--stride has no effect without --long-texts window; add that, or leave it out",
 }
 

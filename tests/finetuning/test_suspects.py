@@ -138,19 +138,6 @@ def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, mod
         mybert.evaluate(model=models(model), data=data, output=output, suspects=form, bootstrap=0)
 
 
-def test_a_row_without_label_corrects_nothing(models, tmp_path, write_rows, capsys):
-    old = [{"text": text, "label": "good"} for text in WORDS] + [{"text": "a film", "label": "bad"}]
-    new = [{"text": "the", "label": None}, {"text": "a  film", "label": "odd"}]
-    train = [str(write_rows("old.jsonl", old)), str(write_rows("new.jsonl", new))]
-    settings = FinetuneSettings(
-        task="sentiment", model=str(models("classifier")), train=train, output="-", errors="skip"
-    )
-    _, loaded = load_data(settings, *new_task(settings))
-    labels = {row["text"]: row["label"] for split in loaded.splits.values() for row in split.rows}
-    assert labels["the"] == "good" and labels["a  film"] == "odd" and len(labels) == len(old)
-    assert "corrected by rows of later files: 1 row\n" in capsys.readouterr().out
-
-
 def test_tools_show_no_pairs_in_doccano_and_no_choices(models, tmp_path, write_rows):
     draw = random.Random(0)
     rows = [

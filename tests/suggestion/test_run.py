@@ -86,8 +86,6 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
             ["--output", "o.json", "--format", "doccano"],
             "in .jsonl for --format doccano",
         ),
-        ("classifier", ["--output", "o.jsonl", "--count", "0"], "--count: expected 1 to 5000"),
-        ("classifier", ["--output", "o.jsonl", "--count", "9999"], "--count: expected 1 to 5000"),
         ("classifier", ["--output", "o.jsonl", "--labelled", "no.csv"], "no.csv: there is no such file"),
         (
             "classifier",
