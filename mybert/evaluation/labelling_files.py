@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mybert.artifacts.manifest import json_line
 from mybert.common.errors import UserError
@@ -10,6 +10,7 @@ from mybert.inference.prediction_files import cell, write_cells
 from mybert.io.record_formats import rename_taken
 from mybert.tasks.base import Task
 from mybert.tasks.entities import joined
+from mybert.tasks.token_classification import TokenClassification
 
 
 class RowToLabel(NamedTuple):
@@ -89,12 +90,9 @@ def _text(one: RowToLabel) -> tuple[str, Sequence[Sequence[int]]]:
 
 def _spans(one: RowToLabel, tags: Sequence[str], task: Task) -> list[dict[str, Any]]:
     """In characters of the text the entities of `tags`, or the tags if they do not name entities."""
-    offsets, spans = _text(one)[1], []
-    found, _ = task.labelled_spans([{"tags": tags}], [tags]) or (set(), set())
-    for label, place in found:
-        first, after = place[1:] if isinstance(place, tuple) else (place, place + 1)
-        spans.append({"start": offsets[first][0], "end": offsets[after - 1][1], "label": label})
-    return sorted(spans, key=lambda span: span["start"])
+    offsets = _text(one)[1]
+    found = cast(TokenClassification, task).spans(tags)
+    return [{"start": offsets[first][0], "end": offsets[end - 1][1], "label": label} for first, end, label in found]
 
 
 def _texts(one: RowToLabel) -> dict[str, str]:

@@ -97,7 +97,7 @@ def _classes(context: _Context, row: dict, prediction: dict, features: list[int]
 def _tags(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:
     """The mean log-odds of the tags of each entity, or of each word's tag if tags do not name entities."""
     ids, tags = context.task.config.label2id, prediction["tags"]
-    for first, last, name in _tagged_words(row, prediction):
+    for first, last, name in context.task.spans(tags):
         chosen = set(tags[first:last]) & set(context.labels) if context.labels else name != "O"
         if not chosen:
             continue
@@ -109,20 +109,6 @@ def _tags(context: _Context, row: dict, prediction: dict, features: list[int]) -
                 weights[places, [ids[tags[word]] for word in words[places]]] = 1 / len(places)
                 yield feature, f"{name}: {' '.join(prediction['tokens'][first:last])}", weights
                 break
-
-
-def _tagged_words(row: dict, prediction: dict) -> Iterator[tuple[int, int, str]]:
-    """First word, word after the last, and name of each entity or tag."""
-    if "entities" not in prediction:
-        yield from ((word, word + 1, tag) for word, tag in enumerate(prediction["tags"]))
-        return
-    starts = ends = range(len(prediction["tokens"]) + 1)
-    if prediction["unit"] == "characters":
-        starts, ends = zip(*row["offsets"], strict=True)
-    else:
-        ends = ends[1:]
-    for entity in prediction["entities"]:
-        yield starts.index(entity["start"]), ends.index(entity["end"]) + 1, entity["type"]
 
 
 def _answer(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:

@@ -26,7 +26,7 @@ from mybert.rows.tables import MemoryRows
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
 from mybert.suggestion.settings import SuggestSettings
 from mybert.tasks.base import Task
-from mybert.tasks.features import ROW
+from mybert.tasks.features import mean_by_row
 from mybert.tasks.reading import input_texts
 
 
@@ -170,8 +170,5 @@ def _vectors(settings: SuggestSettings, predictor: Predictor, rows: Dataset | Me
     """(rows, H) the mean hidden state of the tokens of each row."""
     features = predictor.features(rows)
     model, limit = TextVectors(predictor.model.base_model, None, settings.model), settings.max_tokens_per_batch
-    found = np.stack(logits_of(model, predictor.task, predictor.tokenizer, features, limit))
-    places = np.asarray(features[ROW][:])
-    sums = np.zeros((len(rows), found.shape[1]), dtype=np.float32)
-    np.add.at(sums, places, found)
-    return sums / np.bincount(places, minlength=len(rows))[:, None]
+    found = logits_of(model, predictor.task, predictor.tokenizer, features, limit)
+    return mean_by_row(found, features, len(rows)).astype(np.float32)

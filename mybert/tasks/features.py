@@ -1,8 +1,9 @@
 """Features: the arguments of a model, which a task makes from batches of rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from datasets.fingerprint import generate_random_fingerprint
 
@@ -33,6 +34,14 @@ def map_rows(
             keep_in_memory=True,
             new_fingerprint=generate_random_fingerprint(),  # or `encode` and the tokenizer are pickled for a hash
         )
+
+
+def mean_by_row(values: Sequence[np.ndarray], features: Dataset, rows: int) -> np.ndarray:
+    """(rows, …) the mean over the features of each row; `values` are of the features."""
+    owners = np.asarray(features[ROW][:])
+    sums = np.zeros((rows, *np.shape(values)[1:]))
+    np.add.at(sums, owners, np.asarray(values, dtype=np.float64))
+    return sums / np.bincount(owners, minlength=rows)[:, None]
 
 
 def rows_cut(features: Dataset) -> int:

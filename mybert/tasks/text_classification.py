@@ -43,7 +43,7 @@ from mybert.rows.splits import Problem, text_problem
 from mybert.rows.tables import with_column
 from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores
-from mybert.tasks.features import CUT, ROW, map_rows
+from mybert.tasks.features import CUT, ROW, map_rows, mean_by_row
 from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
 from mybert.tasks.options import TextOptions
 
@@ -254,11 +254,7 @@ class TextClassification(Task):
 
     def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
         """`label` and `score`, or `labels` above the threshold, each with all `scores`; for regression `score`."""
-        indices = np.asarray(features[ROW][:])
-        summed = np.zeros((len(rows), len(self.id2label)))
-        np.add.at(summed, indices, np.asarray(logits, dtype=np.float64))
-        means = summed / np.bincount(indices, minlength=len(rows))[:, None]
-        return self.kind.predictions(means)
+        return self.kind.predictions(mean_by_row(logits, features, len(rows)))
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
         """Tunes the threshold of several labels for micro F1."""

@@ -15,7 +15,7 @@ from scipy.special import softmax
 from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForTokenClassification
-from modeling_mybert.entities_mybert import TagSet, entity_spans, read_tags
+from modeling_mybert.entities_mybert import Entity, TagSet, entity_spans, read_tags
 from modeling_mybert.words_mybert import AddedTokens, WordSplitter
 from mybert.common.errors import UserError, short, short_list, warn_once
 from mybert.common.quantities import counted
@@ -347,15 +347,17 @@ class TokenClassification(Task):
         self, predictions: Sequence[Prediction], references: Sequence[Any]
     ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
         """Entities if the tags name entities, else tags."""
-        tags = self._tag_set
+        predicted, true = (
+            {(label, (row, start, end)) for row, tags in enumerate(each) for start, end, label in self.spans(tags)}
+            for each in ([prediction["tags"] for prediction in predictions], references)
+        )
+        return predicted, true
 
-        def spans(sentences: Sequence[Sequence[str]]) -> set[tuple[Any, ...]]:
-            if tags is None:
-                return {(tag, word) for word, tag in enumerate(itertools.chain(*sentences))}
-            found = entities.find(sentences, tags.marks)
-            return {(kind, (row, start, end)) for row, some in enumerate(found) for start, end, kind in some}
-
-        return spans([prediction["tags"] for prediction in predictions]), spans(references)
+    def spans(self, tags: Sequence[str]) -> list[Entity]:
+        """The entities in the tags of a sentence, or each word with its tag if the tags do not name entities."""
+        if self._tag_set is None:
+            return [(word, word + 1, tag) for word, tag in enumerate(tags)]
+        return entity_spans(tags, self._tag_set.marks)
 
 
 def window_words(
