@@ -398,12 +398,3 @@ def test_numbers_beyond_those_of_training_are_counted_at_the_ends():
     assert task.label_distribution(rows) == dict(zip(edges, (8, 4, 8, 4, 8), strict=True))
     beyond = task.label_distribution(Dataset.from_dict({"text": ["x"] * 2, "label": [-3.0, 9.0]}))
     assert beyond == dict(zip(edges, (1, 0, 0, 0, 1), strict=True))
-
-
-def test_labels_do_not_depend_on_the_other_labels_of_a_file(finetune, tmp_path):
-    (train := tmp_path / "train.csv").write_text("text,label\ngood,True\nbad,False\ndull,Unsure\nfine,True\n")
-    (test := tmp_path / "test.csv").write_text("text,label\ngood,True\nbad,False\n")
-    words = ("--train", train, "--test", test, "--num-train-epochs", 1)
-    assert finetune("text-classification", *words) == 0
-    assert results(tmp_path / "out")["data"]["test"]["balance"] == {"True": 1, "False": 1}
-    assert MyBertConfig.from_pretrained(tmp_path / "out").id2label == {0: "False", 1: "True", 2: "Unsure"}

@@ -20,7 +20,6 @@ from mybert.finetuning.settings import FinetuneSettings
 from mybert.io.documents import read_documents
 from mybert.io.files import zstd
 from mybert.tasks.lines import read_lines
-from mybert.tasks.multiple_choice import MultipleChoice
 from mybert.tasks.reading import load_table, read_split
 from mybert.tasks.text_classification import TextClassification
 from mybert.tasks.token_classification import TokenClassification
@@ -282,17 +281,6 @@ def test_without_openpyxl_the_message_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(pandas, "ExcelFile", mock.Mock(side_effect=ImportError("openpyxl")))
     with pytest.raises(UserError, match=r"rows.xlsx needs openpyxl: pip install 'mybert\[xlsx\]', or save the sheet"):
         read(tmp_path / "rows.xlsx")
-
-
-def test_choices_of_a_table_may_be_numbers(write):
-    path = write("rows.csv", "context,ending0,ending1,label\n2 + 2,4,5,0\n1 + 2,2,3,B\n2,1,2,\n")
-    split = read_split(str(path), MultipleChoice(MultipleChoice.Options.of(), MyBertConfig()))
-    task, rows = MultipleChoice(MultipleChoice.Options.of(), MyBertConfig()).with_label_reading([split]), split.rows
-    assert rows["choices"][:] == [["4", "5"], ["2", "3"], ["1", "2"]]
-    assert [(problem.row, problem.message[:20]) for problem in task.check_rows(rows, True)] == [
-        (2, "the label is missing")
-    ]
-    assert task.references(rows.select(range(2))) == [0, 1]
 
 
 @pytest.mark.parametrize(
