@@ -12,7 +12,6 @@ from scipy import stats
 from mybert.comparison.sides import Rows
 from mybert.evaluation.analysis import groups_of_column, quarters, rows_by_group
 from mybert.tasks.base import Task
-from mybert.tasks.bootstrap_scores import by_label
 
 RANDOMISATION = "approximate randomisation"
 WELCH = "Welch's t test over rows and runs"
@@ -133,12 +132,7 @@ def _chunks(samples: int, rows: int) -> list[int]:
 
 def labels(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[str, Any]]:
     """The F1 of each label on both sides (means over runs), the most frequent first; empty without labels."""
-    sides = []
-    for runs in (one, other):
-        spans = [task.labelled_spans(rows.predictions, rows.references) for rows in runs]
-        if spans[0] is None:
-            return []
-        sides.append([by_label(*pair) for pair in spans])
+    sides = [[task.label_scores(rows.predictions, rows.references) for rows in runs] for runs in (one, other)]
     names = dict.fromkeys(name for runs in sides for run in runs for name in run)
     found = []
     for name in names:

@@ -40,7 +40,7 @@ from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.task_checkpoint import load_finetuned
 from mybert.rows.splits import Split
 from mybert.tasks.base import Task
-from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, by_label
+from mybert.tasks.bootstrap_scores import LABEL_COLUMNS
 from mybert.tasks.features import CUT, ROW
 from mybert.tasks.reading import read_split, row_digests, usable_rows
 from mybert.tasks.settings import LABELLING_FORMS, EvaluateSettings, EvaluationOptions
@@ -119,7 +119,6 @@ def evaluate_rows(
             logits = logits_of(model, task, tokenizer, features, max_tokens_per_batch, bar.update)
     predictions, references = task.decode(logits, features, rows), task.references(rows)
     seconds = None if known else time.perf_counter() - began
-    marks = task.labelled_spans(predictions, references)
     errors = task.errors(predictions, references)
     worst = {
         row: task.describe_error(predictions[row], references[row], rows[row])
@@ -136,7 +135,7 @@ def evaluate_rows(
         references,
         errors,
         worst,
-        by_label(*marks) if marks else {},
+        task.label_scores(predictions, references),
         Matrix.of(task, predictions, references),
         *_lengths(features, len(rows)),
         seconds,

@@ -21,7 +21,7 @@ from mybert.common.errors import UserError, short
 from mybert.common.metrics import metric_of, metric_title
 from mybert.rows.column_roles import choose_columns, lacking_columns
 from mybert.rows.splits import Problem, Split
-from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.bootstrap_scores import LabelScores, Scores
 from mybert.tasks.options import TaskOptions
 
 ColumnNames = Mapping[str, tuple[str, ...]]
@@ -275,11 +275,9 @@ class Task(ABC):
         """Number of classes, of which each text or word has one; None for other targets."""
         return None
 
-    def labelled_spans(
-        self, predictions: Sequence[Prediction], references: Sequence[Any]
-    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]] | None:
-        """Predictions and references as pairs of label and place; None for targets that are not labels."""
-        return None
+    def label_scores(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, LabelScores]:
+        """The scores of each label, the most frequent first; empty for targets that are not labels."""
+        return {}
 
     def simple_predictions(self, train: Dataset, rows: Dataset) -> dict[str, list[Prediction]]:
         """By the name of a simple model, its predictions for `rows` after learning from `train`; empty without one."""

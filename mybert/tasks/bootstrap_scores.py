@@ -15,7 +15,7 @@ import numpy as np
 LABEL_COLUMNS = ("reference", "predicted", "correct", "precision", "recall", "F1")
 """Headers of the fields of `LabelScores`."""
 _FEW = 100  # rows
-Labelled = Set[tuple[Any, ...]]  # pairs of a label and the place where it occurs
+Labelled = Set[tuple[Any, ...]]  # labels, each with the place where it occurs
 Scores = dict[str, list[float]]  # of each sample, by metric
 
 
@@ -124,7 +124,7 @@ def best_label_threshold(scores: np.ndarray, chosen: np.ndarray) -> float:
 def by_label(predictions: Labelled, references: Labelled) -> dict[str, LabelScores]:
     """The scores of each label, the most frequent first."""
     marks = references, predictions, predictions & references
-    of_true, of_predicted, right = (Counter(label for label, _ in each) for each in marks)
+    of_true, of_predicted, right = (Counter(label for label, *_ in each) for each in marks)
     scores = {}
     for label in sorted(of_true | of_predicted, key=lambda label: (-of_true[label], label)):
         counts = of_true[label], of_predicted[label], right[label]

@@ -42,9 +42,9 @@ from mybert.rows.labels import (
 from mybert.rows.splits import Problem, text_problem
 from mybert.rows.tables import with_column
 from mybert.tasks.base import ColumnNames, Prediction, Task
-from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.bootstrap_scores import LabelScores, Scores, by_label
 from mybert.tasks.features import CUT, ROW, map_rows, mean_by_row
-from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, Regression, equal_parts
+from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, equal_parts
 from mybert.tasks.options import TextOptions
 
 _PAIRS = (
@@ -301,17 +301,14 @@ class TextClassification(Task):
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         return list(map(self.kind.error, predictions, references))
 
-    def labelled_spans(
-        self, predictions: Sequence[Prediction], references: Sequence[Any]
-    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]] | None:
+    def label_scores(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, LabelScores]:
         kind = self.kind
-        if isinstance(kind, Regression):
-            return None
+        answers = [prediction[kind.key] for prediction in predictions]
         predicted, true = (
             {(label, row) for row, one in enumerate(each) for label in kind.labels(one)}
-            for each in ([prediction[kind.key] for prediction in predictions], references)
+            for each in (answers, references)
         )
-        return predicted, true
+        return by_label(predicted, true)
 
 
 def _flat(labels: Iterable[Any]) -> list[Any]:

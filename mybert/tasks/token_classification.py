@@ -33,7 +33,7 @@ from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message,
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
 from mybert.tasks.base import ColumnNames, Prediction, Task
-from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.bootstrap_scores import LabelScores, Scores, by_label
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.features import ROW, map_rows
 from mybert.tasks.options import TokenOptions
@@ -343,15 +343,12 @@ class TokenClassification(Task):
         text, offsets = (row["text"], row["offsets"]) if "offsets" in row else joined(row["tokens"])
         return tag_differences(text, offsets, prediction["tags"], reference, self._tag_set and self._tag_set.marks)
 
-    def labelled_spans(
-        self, predictions: Sequence[Prediction], references: Sequence[Any]
-    ) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
-        """Entities if the tags name entities, else tags."""
+    def label_scores(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, LabelScores]:
         predicted, true = (
-            {(label, (row, start, end)) for row, tags in enumerate(each) for start, end, label in self.spans(tags)}
+            {(label, row, start, end) for row, tags in enumerate(each) for start, end, label in self.spans(tags)}
             for each in ([prediction["tags"] for prediction in predictions], references)
         )
-        return predicted, true
+        return by_label(predicted, true)
 
     def spans(self, tags: Sequence[str]) -> list[Entity]:
         """The entities in the tags of a sentence, or each word with its tag if the tags do not name entities."""

@@ -114,7 +114,7 @@ def scores_by_label(name: str, rows: dict, predicted: list[dict]) -> dict[str, t
     """Precision, recall, F1 and number of true occurrences of each label."""
     data, kind = Dataset.from_dict(rows), task_class(name)
     task = kind(kind.Options.of(), MyBertConfig()).fitted(data)
-    found = class_scores.by_label(*task.labelled_spans(predicted, task.references(data)))
+    found = task.label_scores(predicted, task.references(data))
     assert list(found) == sorted(found, key=lambda label: (-found[label].true, label))
     return {label: (scores.precision, scores.recall, scores.f1, scores.true) for label, scores in found.items()}
 
