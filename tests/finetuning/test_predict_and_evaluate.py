@@ -566,7 +566,7 @@ def test_batches_contain_every_item_once_within_the_limit():
 
 
 @pytest.mark.parametrize(
-    ("finetuned", "values", "message"),
+    ("stored", "values", "message"),
     [
         ({"max_length": "128"}, {}, "has max_length = '128'"),
         ({"task": ["text-classification"]}, {}, "has task = ['text-classification']"),
@@ -580,10 +580,10 @@ def test_batches_contain_every_item_once_within_the_limit():
         (None, {"finetuned": {"task": "sst2"}}, "`finetuned` in its config.json has task = 'sst2'"),
     ],
 )
-def test_a_configuration_that_has_no_meaning_is_named(changed, write_rows, capsys, finetuned, values, message):
+def test_a_configuration_that_has_no_meaning_is_named(changed, write_rows, capsys, stored, values, message):
     def change(config: dict) -> dict:
-        stored = config.pop("finetuned")
-        return config | ({} if finetuned is None else {"finetuned": stored | finetuned}) | values
+        own = config.pop("finetuned")
+        return config | ({} if stored is None else {"finetuned": own | stored}) | values
 
     assert predict(changed(change), write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
