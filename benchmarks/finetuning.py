@@ -209,7 +209,7 @@ def train(side: str, name: str, options: argparse.Namespace, seed: int, folder: 
         disable_tqdm=True,
     )
     model_class, trainer_class = (bert_class(task), Trainer) if side == "transformers" else (task.head, RunTrainer)
-    ours = {} if side == "transformers" else {"objective": Finetuning(occurring_rows=True)}  # as `mybert finetune`
+    ours = {} if side == "transformers" else {"objective": Finetuning()}  # as `mybert finetune`
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if check else {}
     with quiet_loading():
         model = model_class.from_pretrained(folder, **dropout)

@@ -33,7 +33,7 @@ def dry_run(job: Job, planned: Sequence[Run]) -> None:
 def _print_plan(job: Job, planned: Sequence[Run], trainer: RunTrainer) -> None:
     features, recipe = job.data.train_features, planned[0].recipe
     rows = [
-        ("parameters", trainer.count_parameters()),
+        ("parameters", trainer.model.num_parameters()),
         ("runs", len(planned)),
         ("learning rate of the first run", f"{recipe.learning_rate:g}"),
         ("training features", len(features)),

@@ -14,7 +14,6 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
-from mybert.finetuning.subset_embedding import SubsetEmbedding, train_occurring_rows
 from mybert.tasks.base import Task
 from mybert.training.course import Course
 from mybert.training.objective import Objective
@@ -26,18 +25,13 @@ class Finetuning(Objective):
     Args:
         soft_labels: how the column of the teacher's logits is learned, if there is one.
         freeze_encoder: train pooler and head only; embeddings and layers keep their weights and have no dropout.
-        occurring_rows: train only the rows of the word embedding that occur in the training set, if that gives the
-            same weights. The model must not be used elsewhere then.
     """
 
-    def __init__(
-        self, soft_labels: SoftLabels | None = None, freeze_encoder: bool = False, occurring_rows: bool = False
-    ):
-        self._soft_labels, self._freezes, self._occurring_rows = soft_labels, freeze_encoder, occurring_rows
+    def __init__(self, soft_labels: SoftLabels | None = None, freeze_encoder: bool = False):
+        self._soft_labels, self._freezes = soft_labels, freeze_encoder
         self._soft_items: Tensor | int = 0
         self._evaluated: tuple[int, dict[str, float]] | None = None  # step and metrics of the last evaluation
         self._frozen: list[nn.Module] = []
-        self._subset: SubsetEmbedding | None = None
 
     def begin(self, trainer: RunTrainer) -> None:
         super().begin(trainer)
@@ -50,16 +44,6 @@ class Finetuning(Objective):
             self._frozen = [model.base_model.embeddings, model.base_model.encoder]
         for part in self._frozen:
             part.requires_grad_(False)
-        given = trainer.optimizer or trainer.optimizer_cls_and_kwargs  # a given optimizer holds the whole embedding
-        if self._occurring_rows and not self._freezes and not given:
-            self._subset = train_occurring_rows(model, trainer.train_dataset, trainer.args)
-            self.untrained = self._subset.untrained if self._subset is not None else 0
-
-    def optimizer(self, create: Callable[[], torch.optim.Optimizer]) -> torch.optim.Optimizer:
-        is_new, optimizer = self.trainer.optimizer is None, create()
-        if is_new and self._subset is not None:
-            self._subset.follow(optimizer)
-        return optimizer
 
     def loss(
         self, compute: Callable[..., Any], inputs: dict[str, Any], with_outputs: bool, items: Tensor | None

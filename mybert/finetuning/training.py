@@ -185,7 +185,7 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrai
     if data.validation_features is not None:
         scoring = Scoring(task, data.validation_features, data.splits["validation"].rows, model.config)
     return RunTrainer(
-        objective=Finetuning(soft_labels, settings.freeze == "encoder", occurring_rows=True),
+        objective=Finetuning(soft_labels, settings.freeze == "encoder"),
         course=Shuffling(),
         model=model,
         args=arguments,

@@ -18,13 +18,11 @@ class Objective:
         trainer: that of the run.
         loss_parts: names of the parts of the loss in the log; their sum is the loss.
         remedy: what the user can do if a gradient is not finite, for messages.
-        untrained: number of weights of the model that are no parameters.
     """
 
     trainer: "RunTrainer"
     loss_parts: tuple[str, ...] = ("loss",)
     remedy = "try a lower --learning-rate (and --overwrite)"
-    untrained = 0
 
     def begin(self, trainer: "RunTrainer") -> None:
         """Called once, when the trainer has been built."""

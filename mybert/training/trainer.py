@@ -339,13 +339,9 @@ class RunTrainer(Trainer):
 
     # Checkpoints
 
-    def count_parameters(self) -> int:
-        """Parameters of the model as it is saved."""
-        return self.objective.untrained + sum(p.numel() for p in self.model.parameters())
-
     def checkpoint_bytes(self) -> int:
         """Approximate size of a checkpoint on disk."""
-        return COPIES_IN_A_CHECKPOINT * self.count_parameters() * next(self.model.parameters()).element_size()
+        return COPIES_IN_A_CHECKPOINT * self.model.num_parameters() * next(self.model.parameters()).element_size()
 
     def _get_output_dir(self, trial: Any) -> str:
         return super()._get_output_dir(trial) if self.stage is None else str(self.stage)
