@@ -54,7 +54,8 @@ class Collection:
 
     def __init__(self, folder: Path):
         self.name = folder.name
-        self.documents = read_texts([str(folder / "corpus.jsonl.zst")], "documents")
+        corpus = next(folder.glob("corpus.jsonl*"))
+        self.documents = read_texts([str(corpus)], "documents")
         queries = read_texts([str(folder / "queries.dev.jsonl")], "queries")
         self.grades = read_judgements(str(folder / "qrels.dev.tsv"), queries.ids, self.documents.ids).grades
         kept = [place for place, key in enumerate(queries.ids) if key in self.grades]
