@@ -122,8 +122,8 @@ def transformers_side(folder: str, dtype: str, device: str, in_order: bool = Fal
 
 
 def onnx_side(folder: str, *_: str):
+    from exported_model import exported
     from transformers import AutoTokenizer, BertModel
-    from unchanged_programs import exported
 
     run, _ = exported("ONNX Runtime", BertModel.from_pretrained(folder, add_pooling_layer=False).eval())
     return padded_batches(AutoTokenizer.from_pretrained(folder), lambda batch: torch.from_numpy(run(batch)[0]))

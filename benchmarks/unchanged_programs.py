@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from exported_model import INPUTS, exported
 from sides import Sides, in_own_process, in_turns, process_context, timed
 
 SENTENCES, ROWS, BATCH = 256, 128, 16
@@ -276,31 +277,6 @@ def change(side: str, model: transformers.PreTrainedModel) -> None:
         model.forward = forward
 
 
-def exported(side: str, model: transformers.PreTrainedModel) -> tuple[Callable, list[str]]:
-    """The model as a function from arrays to arrays, and the names of its outputs."""
-    example = {name: torch.ones(2, 8, dtype=torch.long) for name in INPUTS}
-    axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    names = list(model(**example).keys())
-    threads = torch.get_num_threads()
-    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(None):
-        path = str(Path(scratch) / "bert.onnx")
-        shapes = dict.fromkeys(example, axes)
-        torch.onnx.export(model, kwargs=example, dynamo=True, dynamic_shapes=shapes, verbose=False).save(path)
-        if side == "OpenVINO":
-            from openvino import Core
-
-            exact = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-            compiled = Core().compile_model(path, "CPU", exact)
-            return lambda arrays: [compiled(arrays)[name] for name in compiled.outputs], names
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return lambda arrays: session.run(None, arrays), names
-
-
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 PROGRAMS = {"encode": encode, "embeddings": embeddings, "trainer": trainer, "pipeline": pipeline}
 
 
