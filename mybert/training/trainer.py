@@ -341,7 +341,7 @@ class RunTrainer(Trainer):
 
     def checkpoint_bytes(self) -> int:
         """Approximate size of a checkpoint on disk."""
-        return COPIES_IN_A_CHECKPOINT * self.model.num_parameters() * next(self.model.parameters()).element_size()
+        return COPIES_IN_A_CHECKPOINT * sum(weight.nbytes for weight in self.model.parameters())
 
     def _get_output_dir(self, trial: Any) -> str:
         return super()._get_output_dir(trial) if self.stage is None else str(self.stage)
