@@ -17,7 +17,8 @@ from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
 from mybert.common.machine import hardware, keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.data.batching import EpochSampler, ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
 from mybert.pretraining.data.masking import Masker
 
 
@@ -38,7 +39,7 @@ def main() -> None:
         int(workers): DataLoader(
             examples,
             arguments.sequences,
-            sampler=EpochSampler(len(examples), seed=0),
+            sampler=EpochSampler(Shuffled(len(examples), seed=0)),
             collate_fn=collate,
             num_workers=int(workers),
         )

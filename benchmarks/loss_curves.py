@@ -27,7 +27,8 @@ from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
 from mybert.common.machine import keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.data.batching import EpochSampler, ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
 from mybert.pretraining.data.masking import Masker
 
 
@@ -93,7 +94,7 @@ def train(sides: list[Side], corpus: Corpus, arguments: argparse.Namespace) -> d
     examples = ExampleDataset(corpus.train)
     optimizers = [torch.optim.AdamW(s.model.parameters(), arguments.learning_rate, weight_decay=0.01) for s in sides]
     schedules = [get_linear_schedule_with_warmup(o, arguments.steps // 10, arguments.steps) for o in optimizers]
-    keys = iter(EpochSampler(len(examples), seed=0))
+    keys = iter(EpochSampler(Shuffled(len(examples), seed=0)))
     curves = {side.name: Curve([], []) for side in sides}
     for _ in track(range(arguments.steps)):
         batch = examples.__getitems__([next(keys) for _ in range(arguments.sequences)])

@@ -226,7 +226,7 @@ def search(
         >>> search("index", "how to open a file", where=["lang=en"])
         >>> search("vectors.parquet", "how to open a file", top_k=5)
     """
-    return _run("search", settings, vectors, queries, function="mybert.workflows.search:search")
+    return _run("search", settings, vectors, queries, function="mybert.workflows.dispatch:search")
 
 
 def score(model: Name, inputs: Name | Sequence[Name], **settings: Unpack[keywords.ScoreKeywords]) -> Result:

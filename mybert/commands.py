@@ -115,7 +115,7 @@ COMMANDS = {
         has_report=True,
     ),
     "finetune": Command(
-        "mybert.workflows.finetune:finetune",
+        "mybert.workflows.dispatch:finetune",
         ("mybert.finetuning.settings:FinetuneSettings", "mybert.finetuning.settings:FinetuningOptions"),
         "Fine-tune a checkpoint on labelled rows, or for search on documents.",
         (
@@ -130,7 +130,7 @@ COMMANDS = {
         has_report=True,
     ),
     "evaluate": Command(
-        "mybert.workflows.evaluate:evaluate",
+        "mybert.workflows.dispatch:evaluate",
         ("mybert.tasks.settings:EvaluateSettings",),
         "Evaluate a fine-tuned model on labelled rows, or a retriever on queries and judgements.",
         (
@@ -229,7 +229,7 @@ COMMANDS = {
         ),
     ),
     "search": Command(
-        "mybert.workflows.search:main",
+        "mybert.workflows.dispatch:search_command",
         ("mybert.embedding.settings:SearchSettings",),
         "Find passages in an index, or the texts nearest to a query in the vectors of `mybert embed`.",
         (

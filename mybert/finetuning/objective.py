@@ -15,8 +15,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
 from mybert.tasks.base import Task
-from mybert.training.course import Course
-from mybert.training.objective import Objective
+from mybert.training.objective import Course, Objective
 from mybert.training.trainer import RunTrainer
 
 

@@ -14,8 +14,7 @@ from mybert.common.errors import UserError, cause
 from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import check_examples
 from mybert.io.dataset_sources import load_saved_dataset
-from mybert.pretraining.data.batching import ExampleDataset
-from mybert.pretraining.data.token_budget import example_lengths
+from mybert.pretraining.data.batching import ExampleDataset, example_lengths
 from mybert.pretraining.planning.phases import CorpusShape
 from tokenization import MyBertTokenizer
 

@@ -13,9 +13,8 @@ from transformers import TrainingArguments
 
 from modeling_mybert.operations_mybert import at_least_one
 from mybert.common.quantities import counted, duration, with_unit
-from mybert.pretraining.data.batching import ExampleDataset, HeldOutDataset
+from mybert.pretraining.data.batching import ExampleDataset, HeldOutDataset, example_lengths
 from mybert.pretraining.data.masking import IGNORED
-from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.passes import Passes
@@ -169,7 +168,7 @@ class Pretraining(Objective):
                 self._peak = max(self._peak or measure_training_peak(self.args), rate)
             logs["mfu"] = round(rate / self._peak, 4)
         if (clock := self.course.clock) is not None:
-            logs["seconds_left"] = round((1 - clock.share(0)) * clock.training_seconds)
+            logs["seconds_left"] = round((1 - clock.done) * clock.training_seconds)
         if self.trainer.nonfinite.skipped:
             logs["steps_skipped"] = len(self.trainer.nonfinite.skipped)
         return logs

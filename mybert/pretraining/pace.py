@@ -17,8 +17,8 @@ from transformers.trainer_utils import SaveStrategy
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.phases import Phase
 from mybert.pretraining.schedule import Schedule
-from mybert.training.course import Course
-from mybert.training.run_progress import ClockProgress, StepProgress
+from mybert.training.objective import Course
+from mybert.training.run_progress import ClockProgress
 from mybert.training.trainer import RunTrainer
 
 SCHEDULE = "schedule.json"
@@ -58,7 +58,9 @@ class Pace(Course):
         super().begin(trainer)
         self.lengths = trainer.objective.lengths[0]
         if self.clock is None and self.args.max_steps <= 0:
-            self.args.max_steps = self._steps_of_epochs()  # the sampler has one epoch with all steps
+            # as many tokens as `num_train_epochs` passes over whole examples; the sampler has one epoch with all steps
+            tokens = self.args.num_train_epochs * self.lengths.sum()
+            self.args.max_steps = math.ceil(tokens / (np.mean(self.schedule.tokens) * self.batches_per_step))
         trainer.train_dataset = ScheduledDataset(trainer.objective.examples.corpus, trainer.data_collator.masker.seed)
         trainer.add_callback(_EndOfStep(self))
         if "log" in self.events:  # the clock decides which steps are logged
@@ -67,28 +69,23 @@ class Pace(Course):
 
     # The share of the run
 
-    @cached_property
-    def progress(self) -> StepProgress | ClockProgress:
-        return self.clock or StepProgress(self.planned_steps())
-
     @property
     def share(self) -> float:
-        return self.progress.share(self.trainer.state.global_step)
+        return self.share_at(self.trainer.state.global_step)
+
+    def share_at(self, step: int) -> float:
+        """The share that is done after `step` steps; with a clock, at its last update."""
+        return min(step / self.args.max_steps, 1.0) if self.clock is None else self.clock.done
 
     def planned_steps(self) -> int:
         """The number of steps of the run; with a time budget, the current estimate."""
         if self.clock is None:
             return self.args.max_steps
-        share, step = self.clock.share(0), self.trainer.state.global_step
+        share, step = self.clock.done, self.trainer.state.global_step
         if share >= 1 and step:
             return step
         # at least one step more than the next one, at which transformers would stop
         return max(step + 2, round(step / share) if share > 0.01 else self._expected_steps or 1)
-
-    def _steps_of_epochs(self) -> int:
-        """Steps that read as many tokens as `num_train_epochs` passes over whole examples."""
-        per_step = np.mean(self.schedule.tokens) * self.batches_per_step
-        return math.ceil(self.args.num_train_epochs * self.lengths.sum() / per_step)
 
     def resumed_message(self, state: TrainerState, steps: int) -> str:
         if self.clock is None:
@@ -97,19 +94,21 @@ class Pace(Course):
 
     def load(self, checkpoint: Path) -> None:
         saved = json.loads((checkpoint / SCHEDULE).read_text(encoding="utf-8"))
-        self.progress.load_state_dict(saved["progress"])
+        if self.clock is not None:
+            self.clock.load_state_dict(saved["progress"])
         self.batches.load_state_dict(saved["sampler"], self.trainer.state.global_step)
 
     def states(self) -> dict[str, dict[str, Any]]:
         step = self.trainer.state.global_step
-        return {SCHEDULE: {"progress": self.progress.state_dict(), "sampler": self.batches.state_dict(step)}}
+        progress = {} if self.clock is None else self.clock.state_dict()
+        return {SCHEDULE: {"progress": progress, "sampler": self.batches.state_dict(step)}}
 
     def read_clock(self) -> None:
         """Reads the clock of process 0."""
         clock: Any = self.clock  # there is one
         clock.update()
         if self.args.world_size > 1:
-            share = torch.tensor([clock.share(0)], dtype=torch.float64, device=self.args.device)
+            share = torch.tensor([clock.done], dtype=torch.float64, device=self.args.device)
             clock.done = broadcast(share).item()
 
     def keep_reserve(self) -> None:
@@ -125,7 +124,7 @@ class Pace(Course):
     def batches(self) -> ScheduledSampler:
         number = self.args.max_steps * self.batches_per_step
         seed = self.trainer.order_seed
-        return ScheduledSampler(self.schedule, self.progress, self.lengths, seed, number, self.batches_per_step)
+        return ScheduledSampler(self.schedule, self.share_at, self.lengths, seed, number, self.batches_per_step)
 
     def batch_sampler(self) -> ScheduledSampler:
         return self.batches
@@ -145,7 +144,7 @@ class Pace(Course):
             num_training_steps=steps,
             scheduler_specific_kwargs=given | own,
         )
-        return LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.progress.share(step) * steps))
+        return LambdaLR(optimizer, lambda step: known.lr_lambdas[0](self.share_at(step) * steps))
 
     def _share_of_run(self, steps: float) -> float:
         """The share of a run with a time budget: `steps` itself if below 1, otherwise of the expected steps."""

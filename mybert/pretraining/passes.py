@@ -4,14 +4,13 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
-from accelerate.utils import gather_object
 from torch.utils.data import DataLoader
 
-from mybert.pretraining.data.batching import FILLER, EpochSampler
-from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler
+from mybert.pretraining.data.batching import FILLER
+from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled, TokenBudget
 from mybert.pretraining.planning.phases import Phase, phase_at
-from mybert.training.course import Course
 from mybert.training.epochs import innermost_sampler, steps_per_epoch
+from mybert.training.objective import Course
 from mybert.training.trainer import RunTrainer
 
 
@@ -38,53 +37,49 @@ class Passes(Course):
         """Sequences per device and forward pass, which --auto-find-batch-size may have reduced."""
         return self.trainer.get_total_train_batch_size(self.args) // self.batches_per_step
 
+    @property
+    def _units_per_batch(self) -> int:
+        """Units of `EpochSampler` in a batch: its sequences, or the batch itself with a token budget."""
+        return self._batch_size if self._max_tokens is None else 1
+
     def sampler(self) -> EpochSampler:
         fills = self.args.world_size > 1 and not self.args.dataloader_drop_last
-        multiple = self.args.world_size * self._batch_size if fills else 1
-        first, *second = map(len, self.lengths)
-        return EpochSampler(first, self.trainer.order_seed, sum(second), multiple)
+        corpora = [Shuffled(len(lengths), self.trainer.order_seed) for lengths in self.lengths]
+        return EpochSampler(*corpora, multiple=self.args.world_size * self._batch_size if fills else 1)
 
-    def batch_sampler(self) -> TokenBudgetBatchSampler | None:
+    def batch_sampler(self) -> EpochSampler | None:
         if self._max_tokens is None:
             return None
         by_length = self.args.train_sampling_strategy == "group_by_length"
-        budgets = [
-            TokenBudget(lengths, self._max_tokens, self.trainer.order_seed, self.args.world_size, by_length)
-            for lengths in self.lengths
-        ]
-        return TokenBudgetBatchSampler(*budgets)
+        seed, processes = self.trainer.order_seed, self.args.world_size
+        return EpochSampler(
+            *(TokenBudget(lengths, self._max_tokens, seed, processes, by_length) for lengths in self.lengths)
+        )
 
     def use_loader(self, loader: DataLoader[Any]) -> None:
         """Tells the sampler where the second corpus begins."""
         if len(self.lengths) > 1:
             first = self._steps_of_phases(loader)[0]
             epochs, steps = divmod(first, steps_per_epoch(loader, self.args.gradient_accumulation_steps))
-            batches = steps * self.batches_per_step
             sampler = innermost_sampler(loader)
-            if self._max_tokens is None:
-                sampler.switch = epochs * len(self.lengths[0]) + batches * self._batch_size
-            else:
-                sampler.switch = epochs * len(sampler) + batches
+            sampler.switch = epochs * len(sampler.first) + steps * self.batches_per_step * self._units_per_batch
 
     def name_examples(self, step: int) -> str:
-        """The examples that all processes read in a step, counted from 0. All processes must call it."""
+        """The examples that all processes read in a step, counted from 0."""
         loader: Any = self.trainer.callback_handler.train_dataloader
-        sampler = innermost_sampler(loader)
-        now = sampler.epoch
-        epoch, steps = divmod(step, steps_per_epoch(loader, self.args.gradient_accumulation_steps))
-        sampler.set_epoch(epoch)
-        if self._max_tokens is None:
-            sampler.skip = steps * self.trainer.get_total_train_batch_size(self.args)
-        first = steps * self.args.gradient_accumulation_steps
-        batches = islice(loader.batch_sampler, first, first + self.args.gradient_accumulation_steps)
-        keys = sorted(key for key in gather_object(list(chain.from_iterable(batches))) if key[0] != FILLER)
-        sampler.set_epoch(now)
+        accumulated = self.args.gradient_accumulation_steps
+        epoch, steps = divmod(step, steps_per_epoch(loader, accumulated))
+        first = steps * accumulated
+        units = self.args.world_size * self._units_per_batch
+        read = innermost_sampler(loader).units(epoch, first * units)
+        read = list(islice(read, min(accumulated, len(loader) - first) * units))
+        keys = sorted(key for key in (read if self._max_tokens is None else chain(*read)) if key[0] != FILLER)
         named = []
         for corpus, first in (("corpus", 0), ("phase2_corpus", len(self.lengths[0]))):
-            read = [key for key in keys if (key[1] >= len(self.lengths[0])) == (first > 0)]
-            if read:
-                numbers = ", ".join(str(index - first) for _, index in read)
-                named.append(f"examples {numbers} in pass {read[0][0] + 1} over the {corpus}")
+            of_corpus = [key for key in keys if (key[1] >= len(self.lengths[0])) == (first > 0)]
+            if of_corpus:
+                numbers = ", ".join(str(index - first) for _, index in of_corpus)
+                named.append(f"examples {numbers} in pass {of_corpus[0][0] + 1} over the {corpus}")
         return " and ".join(named)
 
     # Costs

@@ -11,7 +11,8 @@ from transformers.trainer_utils import IntervalStrategy
 class SetSamplerEpoch(TrainerCallback):
     """Sets the epoch of the innermost sampler, which Trainer and accelerate do not reach in all loaders.
 
-    A sampler with an attribute `skip` also gets the number of examples of this epoch that a resumed run has read.
+    A sampler with an attribute `skip` also gets how many of its examples or batches of this epoch a resumed run has
+    read.
     """
 
     def on_epoch_begin(
@@ -27,7 +28,7 @@ class SetSamplerEpoch(TrainerCallback):
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
         if hasattr(sampler, "skip"):
-            batch_size = _innermost_batch_sampler(train_dataloader).batch_size
+            batch_size = getattr(_innermost_batch_sampler(train_dataloader), "batch_size", 1)
             sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * batch_size
 
 
@@ -57,7 +58,7 @@ def steps_per_epoch(loader: DataLoader[Any], gradient_accumulation_steps: int) -
 def innermost_sampler(loader: DataLoader[Any]) -> Any:
     """The sampler of examples, or of batches where these are not made of single examples."""
     batches = _innermost_batch_sampler(loader)
-    return batches if hasattr(batches, "set_epoch") else getattr(batches, "sampler", None)
+    return batches if hasattr(batches, "set_epoch") else getattr(batches, "sampler", batches)
 
 
 def _innermost_batch_sampler(loader: DataLoader[Any]) -> Any:

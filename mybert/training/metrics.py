@@ -70,7 +70,10 @@ class TrainingMetrics:
         tokens = 0
         for batch in batches:
             masks = [value for name, value in batch.items() if name.endswith("attention_mask")]  # one for each text
-            tokens += sum(mask.sum() for mask in masks) if masks else _numel(batch.get("input_ids"))
+            if masks:
+                tokens += sum(mask.sum() for mask in masks)
+            elif "input_ids" in batch:  # otherwise the model tokenizes
+                tokens += batch["input_ids"].numel()
         self._tokens += tokens
         self._rows.append(torch.zeros(len(self.parts) + 1, device=self.device))
         self._rows[-1][-1] += tokens
@@ -161,8 +164,3 @@ def idle_share_of_run(log_history: Sequence[dict[str, Any]]) -> float | None:
         tokens, used = log["num_input_tokens_seen"] - used, log["num_input_tokens_seen"]
         spent += tokens / (1 - log.get("idle_share", 0.0))
     return 1 - used / spent
-
-
-def _numel(ids: Tensor | None) -> int:
-    """The number of ids; 0 for batches that the model tokenizes."""
-    return 0 if ids is None else ids.numel()

@@ -153,7 +153,7 @@ class MuonAdamW(torch.optim.Optimizer):
         """Also loads the data type of Muon's products, so that a resumed run computes as it did before."""
         chosen = self.param_groups[0]["dtype"]
         super().load_state_dict(state_dict)
-        started = self.param_groups[0].setdefault("dtype", chosen)  # an earlier version had none
+        started = self.param_groups[0]["dtype"]
         if started != chosen:
             logger.warning("Muon goes on in %s, as the run was started; here, %s is faster", started, chosen)
         self._share()

@@ -50,7 +50,7 @@ class NonFiniteSteps:
     Args:
         skip: skip steps whose gradient is not finite; otherwise the run stops.
         float16: a gradient scaler handles overflowing gradients itself.
-        describe: names the data of a step, counted from 0, for messages. Called by all processes.
+        describe: names the data of a step, counted from 0, for messages.
         remedy: what the user can do, for messages.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The progress of a run as a share, by steps or by the clock. Schedules are functions of it."""
+"""The progress of a run with a time budget as a share of its training time. Schedules are functions of it."""
 
 import time
 from typing import Any
@@ -7,22 +7,6 @@ import psutil
 
 _WINDOW = 10.0
 """Seconds over which the slowness is measured."""
-
-
-class StepProgress:
-    """Progress by steps, of which `steps` are planned."""
-
-    def __init__(self, steps: int):
-        self.steps = steps
-
-    def share(self, step: int) -> float:
-        return min(step / self.steps, 1.0)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
 
 
 class ClockProgress:
@@ -66,10 +50,6 @@ class ClockProgress:
         if self._first is None:
             self._first = self.seconds
         return self._first
-
-    def share(self, step: int) -> float:
-        """The share at the last update; the argument is for symmetry with `StepProgress`."""
-        return self.done
 
     def measure_slowness(self) -> None:
         """Compares wall time and CPU time since the last call, or since the start."""

@@ -30,14 +30,13 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
-from mybert.training.course import Course
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.live_display import LiveDisplay
 from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.log import History, log_in_lines, name_as_in_log
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
-from mybert.training.objective import Objective
+from mybert.training.objective import Course, Objective
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
 from mybert.training.speed import StepMeasures, StepTimer
 from mybert.training.stopping import Preempted, StopOnSignal
@@ -438,8 +437,7 @@ def _without_comparison_of_arguments() -> Iterator[None]:
 
 
 def _saved_metrics(checkpoint: str | Path) -> dict[str, Any]:
-    file = Path(checkpoint) / METRICS
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return json.loads((Path(checkpoint) / METRICS).read_text(encoding="utf-8"))
 
 
 def _patience_is_spent(state: TrainerState) -> bool:

@@ -164,14 +164,7 @@ def build_examples(settings: Any, tokenizer: str, folder: str, **others: Any) ->
 
 
 def division(size: TextSize, one_per_file: bool) -> dict[str, Any]:
-    """Settings of the corpus by which some documents can be held out."""
-    parts = _parts_of_documents(size)
-    share = _held_out_share(size, parts)
-    return {"document_per_file": one_per_file, "split_documents": parts, "validation_share": share}
-
-
-def _parts_of_documents(size: TextSize) -> int:
-    """Into how many documents each document of a text is split; printed if it is split."""
+    """Settings of the corpus by which two documents at least can be held out; prints it if documents are split."""
     rules = budget_rules()["text"]
     parts = min(
         math.ceil(rules["documents"] / size.documents),
@@ -179,15 +172,10 @@ def _parts_of_documents(size: TextSize) -> int:
     )
     if parts > 1:
         print(f"each document is split into {parts} documents, so that some can be held out")
-    return parts
-
-
-def _held_out_share(size: TextSize, parts: int) -> float:
-    """The share of the documents that are held out, two at least."""
-    rules = budget_rules()["text"]
     share = min(max(rules["held_out"], rules["least_held_out_words"] / size.words), rules["most_held_out"])
     share = min(share, rules["most_held_out_words"] / size.words)
-    return min(max(share, 2.5 / (size.documents * parts)), 0.5)
+    share = min(max(share, 2.5 / (size.documents * parts)), 0.5)
+    return {"document_per_file": one_per_file, "split_documents": parts, "validation_share": share}
 
 
 def was_made_from(folder: str, settings: Any, names: Sequence[str] = ()) -> bool:

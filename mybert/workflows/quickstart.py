@@ -113,7 +113,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
     print("\n1. train a WordPiece vocabulary")
-    _build_tokenizer(settings, tokenizer)
+    if not (settings.resume and has_vocabulary_of(settings, tokenizer)):
+        build_vocabulary(settings, tokenizer, 6144)
     print("\n2. build MLM and NSP examples")
     _build_corpus(settings, tokenizer, corpus)
     print("\n3. pretrain, with evaluation on held-out documents")
@@ -125,11 +126,6 @@ def quickstart(settings: QuickstartSettings) -> Path:
     rows = [(title, duration(time.perf_counter() - started)), ("seed", settings.seed)]
     print_table("Quickstart", rows)
     return Path(model)
-
-
-def _build_tokenizer(settings: QuickstartSettings, tokenizer: str) -> None:
-    if not (settings.resume and has_vocabulary_of(settings, tokenizer)):
-        build_vocabulary(settings, tokenizer, 6144)
 
 
 def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> None:

@@ -1,15 +1,11 @@
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from tiny_domain import CONFIG, PIECES, make_documents, write_documents
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from tokenization import MyBertTokenizer
-
-sys.path.insert(0, str(Path(__file__).parent))  # for tiny_domain, a module of helpers
-
-from tiny_domain import CONFIG, PIECES, make_documents, write_documents
 
 
 @pytest.fixture(scope="session")

@@ -302,19 +302,6 @@ def test_a_text_in_a_script_that_the_vocabulary_lacks_is_refused_and_one_in_part
     assert "33% of the words of the text are [UNK] with the vocabulary of " in capsys.readouterr().out
 
 
-def test_a_tokenizer_that_is_not_wordpiece_is_refused(run, bert, tmp_path):
-    from tokenizers import Tokenizer, models
-
-    (tmp_path / "model").mkdir()
-    for file in bert.iterdir():
-        if file.name != "vocab.txt":
-            (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
-    Tokenizer(models.BPE()).save(str(tmp_path / "model" / "tokenizer.json"))
-    with pytest.raises(UserError, match="is a BPE tokenizer; expected WordPiece"):
-        run(str(tmp_path / "out"), model=str(tmp_path / "model"))
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

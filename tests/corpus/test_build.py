@@ -18,13 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from mybert.artifacts.engines import run_tasks
 from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
-from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import even_order, group_in_blocks
 from mybert.corpus.text.sentences import sentence_splitter
-from tokenization import MyBertTokenizer
 
 
 def test_examples_have_the_columns_types_and_shape_that_pretraining_reads(build, make_documents, write_jsonl):
@@ -106,23 +103,6 @@ def test_tokens_are_those_of_the_tokenizer_alone(build, make_documents, write_js
     assert sorted(i for ids in training["input_ids"] for i in ids[1:-1]) == expected
     assert training.column_names == ["input_ids", "token_type_ids"]
     assert not any(any(types_of) for types_of in training["token_type_ids"])
-
-
-def test_words_added_to_a_tokenizer_have_the_same_ids_in_the_corpus(
-    build, make_documents, write_jsonl, tmp_path, vocabulary_folder
-):
-    tokenizer = MyBertTokenizer.from_pretrained(vocabulary_folder)
-    tokenizer.add_tokens(["schoolhand"])
-    tokenizer.save_pretrained(tmp_path / "extended")
-    documents = [f"schoolhand {text}" for text in make_documents(30)]
-    folder, training, _, _ = build([write_jsonl(documents)], tokenizer=str(tmp_path / "extended"), nsp=False)
-    added = tokenizer.convert_tokens_to_ids("schoolhand")
-    assert added == len(tokenizer) - 1
-    assert added in {token for ids in training["input_ids"] for token in ids}
-    for kind in (MyBertTokenizer, AutoTokenizer):
-        copy = kind.from_pretrained(folder / "tokenizer")
-        assert copy(documents[0])["input_ids"] == tokenizer(documents[0])["input_ids"]
-    assert not (folder / "tokenizer" / "vocab.txt").exists()  # it cannot hold added words
 
 
 def test_held_out_documents_share_no_text_with_training(build, write_jsonl):
@@ -276,31 +256,6 @@ def test_unsuitable_tokenizers_are_refused(build, make_documents, write_jsonl, t
         build([chinese])
 
 
-BAD_SETTINGS = {
-    "max_length": 7,
-    "short_seq_prob": 1.5,
-    "dupe_factor": 0,
-    "negatives": "none",
-    "errors": "ignore",
-    "language": "jp",
-    "num_proc": 0,
-    "seed": -1,
-    "validation_share": 0.9,
-    "split_documents": 0,
-    "tokenizer": "",
-    "output": "",
-    "inputs": [],
-    "filter": "keep",
-}
-
-
-@pytest.mark.parametrize("name", BAD_SETTINGS)
-def test_settings_out_of_range_are_named(name):
-    good = {"inputs": ["a"], "tokenizer": "t", "output": "o"}
-    with pytest.raises(UserError, match=f"--{name.replace('_', '-')}: expected .*, found"):
-        CorpusSettings(**good | {name: BAD_SETTINGS[name]})
-
-
 @pytest.mark.parametrize("options", [{"nsp": False}, {"dupe_factor": 2, "max_length": 32}])
 def test_the_disk_space_used_is_near_the_estimate(options, build, make_documents, write_jsonl, capsys, monkeypatch):
     sizes = {}
@@ -354,24 +309,6 @@ def test_an_interrupted_build_leaves_nothing(make_documents, write_jsonl, vocabu
     assert process.returncode == 130, printed.decode()
     assert printed.endswith(b"mybert corpus: interrupted\n")
     assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
-
-
-def process_of(task: int) -> int:
-    return os.getpid()
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "sched_setaffinity") or os.cpu_count() == 1,
-    reason="processes cannot be bound to some of the cores",
-)
-def test_a_build_bound_to_one_core_starts_no_other_process():
-    before = os.sched_getaffinity(0)
-    settings = CorpusSettings(["a.txt"], tokenizer="t", output="o")
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert set(run_tasks(process_of, range(4), settings, "tasks")) == {os.getpid()}
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 @given(st.lists(st.integers(1, 10**6), max_size=60))

@@ -1,6 +1,5 @@
 """Builds that continue after they were killed or interrupted."""
 
-import errno
 import itertools
 import json
 import multiprocessing
@@ -196,21 +195,6 @@ def test_a_running_build_is_left_alone(build, inputs, tmp_path, interrupt_after,
     (lock,) = tmp_path.glob(".corpus.partial-*/.scratch/lock")
     with filelock.FileLock(lock), pytest.raises(UserError, match="another run is working"):
         build(inputs, **SETTINGS)
-
-
-def test_a_build_continues_on_a_file_system_without_locks(build, inputs, tmp_path, interrupt_after, monkeypatch):
-    def fail(*_):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr("fcntl.flock", fail)
-    interrupt_after(2)
-    with pytest.raises(KeyboardInterrupt):
-        build(inputs, **SETTINGS)
-    made = interrupt_after(None)
-    build(inputs, **SETTINGS)
-    left = len(made)
-    build(inputs, dupe_factor=4, output=str(tmp_path / "never"))
-    assert 0 < left < len(made) - left, "the blocks that the first build has made are used again"
 
 
 def test_a_build_interrupted_at_its_end_is_continued(build, inputs, tmp_path, interrupt_after, monkeypatch, content):

@@ -109,14 +109,14 @@ def test_a_chain_of_near_copies_leaves_its_first(select):
 def test_short_texts_and_texts_without_words_are_compared_whole(select):
     texts = ["One two.", "one, TWO", "one two three", "!!!", "???", "a b c d e", "A b c d e!"]
     assert select(texts, deduplicate_near=0.8)[0] == [0, 2, 3, 4, 5]
-    assert word_sequences("One two three four five six") == {"one two three four five", "two three four five six"}
+    assert [*word_sequences("One two three four five six")] == ["one two three four five", "two three four five six"]
 
 
 def test_words_that_differ_in_vowel_signs_are_different_words(select):
     texts = ["\u0915\u0940 \u0915\u0939\u093e\u0928\u0940", "\u0915\u093e \u0915\u0939\u093e\u0928\u093e"]  # Hindi
     texts += ["\u0e21\u0e35", "\u0e21\u0e34"]  # Thai
     assert select(texts, deduplicate_near=0.8)[0] == [0, 1, 2, 3]
-    assert word_sequences("The \u0915\u0940!") == {"the \u0915\u0940"}
+    assert [*word_sequences("The \u0915\u0940!")] == ["the \u0915\u0940"]
 
 
 def test_copies_are_left_out_before_near_copies(select):

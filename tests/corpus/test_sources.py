@@ -16,7 +16,6 @@ import pytest
 
 from mybert.artifacts.manifest import write_manifest
 from mybert.common.errors import UserError
-from mybert.common.languages import is_language
 from mybert.io.documents import read_documents
 from mybert.io.files import zstd
 from mybert.io.sources import find_sources
@@ -143,16 +142,6 @@ def test_output_folders_of_mybert_in_a_folder_or_pattern_are_skipped(tmp_path, c
     (tmp_path / "manifest.json").unlink()
     assert [source.name for source in find_sources([str(tmp_path)])] == [str(tmp_path / "a.txt")]
     assert [source.name for source in find_sources([str(made / "vocab.txt")])] == [str(made / "vocab.txt")]
-
-
-@pytest.mark.parametrize("code", ["en", "zh", "zh-hant", "yue", "be-tarask"])
-def test_codes_of_languages_are_known(code):
-    assert is_language(code)
-
-
-@pytest.mark.parametrize("code", ["", "jp", "xx", "EN", "English", "en_US", "en-", "zz-hant"])
-def test_other_words_are_no_codes_of_languages(code):
-    assert not is_language(code)
 
 
 def test_documents_know_where_they_begin(tmp_path):

@@ -7,11 +7,11 @@ from torch.utils.data import BatchSampler, DataLoader
 from mybert.pretraining.data.batching import (
     EVALUATION,
     FILLER,
-    EpochSampler,
     ExampleDataset,
     HeldOutDataset,
     PretrainingCollator,
 )
+from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
 from mybert.pretraining.data.masking import Masker
 
 
@@ -26,7 +26,7 @@ def masker(tokenizer):
 
 
 def load(dataset, masker, epoch, batch_size, workers=0, padding_free=True):
-    sampler = EpochSampler(len(dataset), seed=5)
+    sampler = EpochSampler(Shuffled(len(dataset), seed=5))
     sampler.set_epoch(epoch)
     collator = PretrainingCollator(masker, padding_free)
     return list(DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, num_workers=workers))
@@ -53,7 +53,7 @@ def test_examples_come_back_as_they_were_stored(dataset, pairs):
 
 
 def test_every_epoch_reads_every_example_once_in_an_order_of_its_own():
-    sampler = EpochSampler(50, seed=1)
+    sampler = EpochSampler(Shuffled(50, seed=1))
     orders = []
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -63,12 +63,12 @@ def test_every_epoch_reads_every_example_once_in_an_order_of_its_own():
         assert sorted(orders[-1]) == list(range(50))
         assert list(sampler) == keys
     assert orders[0] != orders[1] != orders[2]
-    assert orders[0] != [index for _, index in EpochSampler(50, seed=2)]
+    assert orders[0] != [index for _, index in EpochSampler(Shuffled(50, seed=2))]
 
 
 @pytest.mark.parametrize("switch", [0, 13, 20, 47, 60])
 def test_a_second_corpus_takes_over_at_the_given_place_and_is_walked_without_gaps(switch):
-    sampler = EpochSampler(20, seed=1, second_length=7)
+    sampler = EpochSampler(Shuffled(20, seed=1), Shuffled(7, seed=1))
     sampler.switch = switch
     keys = []
     for epoch in range(3):
@@ -82,7 +82,7 @@ def test_a_second_corpus_takes_over_at_the_given_place_and_is_walked_without_gap
     for start in range(0, len(second) - 6, 7):
         assert sorted(index for _, index in second[start : start + 7]) == list(range(20, 27))
         assert {epoch for epoch, _ in second[start : start + 7]} == {start // 7}
-    plain = EpochSampler(20, seed=1)
+    plain = EpochSampler(Shuffled(20, seed=1))
     assert keys[: min(switch, 20)] == list(plain)[: min(switch, 20)]
 
 
@@ -152,4 +152,4 @@ def test_held_out_examples_are_fixed_and_shared_out_evenly_with_unlabelled_fille
 
 
 def test_order_is_pinned_so_that_old_checkpoints_resume_alike():
-    assert [index for _, index in EpochSampler(8, seed=0)] == [6, 7, 2, 1, 3, 5, 0, 4]
+    assert [index for _, index in EpochSampler(Shuffled(8, seed=0))] == [6, 7, 2, 1, 3, 5, 0, 4]

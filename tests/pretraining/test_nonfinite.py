@@ -3,8 +3,9 @@ import re
 import pytest
 import torch
 
-from mybert.pretraining.data.batching import FILLER, EpochSampler
+from mybert.pretraining.data.batching import FILLER
 from mybert.pretraining.data.counter_based_random import permutation
+from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
 from mybert.training.epochs import innermost_sampler
 from mybert.training.nonfinite import Diverged, LossSpikes
 
@@ -146,7 +147,7 @@ def test_a_change_of_phase_gives_no_warning_of_spikes(make_trainer, monkeypatch,
 
 
 def test_a_resumed_epoch_skips_keys_and_leaves_the_others_unchanged():
-    sampler = EpochSampler(50, seed=1, second_length=7, multiple=16)
+    sampler = EpochSampler(Shuffled(50, seed=1), Shuffled(7, seed=1), multiple=16)
     for epoch, switch in [(0, None), (1, None), (1, 70), (2, 70)]:
         sampler.epoch, sampler.switch, sampler.skip = epoch, switch, 0
         keys = list(sampler)

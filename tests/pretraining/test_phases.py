@@ -1,7 +1,7 @@
 import pytest
 
 from mybert.common.quantities import counted, duration, with_unit
-from mybert.pretraining.data.token_budget import example_lengths
+from mybert.pretraining.data.batching import example_lengths
 from mybert.pretraining.planning.phases import CorpusShape
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from mybert.pretraining.data.batching import Examples
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords
-from mybert.pretraining.data.random_windows import cut_randomly
+from mybert.pretraining.data.scheduled_batches import cut_randomly
 
 CLS, SEP = 1, 2
 

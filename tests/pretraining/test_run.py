@@ -367,10 +367,6 @@ def test_arguments_that_transformers_cannot_use_keep_the_existing_run(run):
 @pytest.mark.parametrize(
     ("message", "argv"),
     [
-        ("did you mean '--learning-rate'", ["--leaning-rate", "1"]),
-        ("--size: expected tiny or mini or small or medium or base or large, found 'huge'", ["--size", "huge"]),
-        ("--mlm-probability: expected between 0 and 1, found 2.0", ["--mlm-probability", "2"]),
-        ("--max-predictions-per-seq: expected 1 or more, found 0", ["--max-predictions-per-seq", "0"]),
         ("exclude each other", ["--size", "mini", "--init-from", "x"]),
         ("exclude each other", ["--resume", "--overwrite"]),
         ("has no effect without --phase2-corpus", ["--phase2-share", "0.2"]),

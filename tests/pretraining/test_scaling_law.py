@@ -8,10 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mybert.common.quantities import Duration, Quantity
-from mybert.pretraining.planning.plan_command import main
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
-from mybert.pretraining.planning.settings import PlanSettings
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "scaling_law.py"
 TINY, MINI = 396_544, 3_159_040  # parameters of the encoder
@@ -106,13 +103,6 @@ def test_the_highest_loss_is_that_of_the_frequencies_of_tokens(vocab_size, loss)
     """Held-out losses by the counts of the training text; 600: of BBC news (benchmarks/RESULTS.md)."""
     assert scaling_law().highest(vocab_size) == pytest.approx(loss, rel=0.02)
     assert scaling_law().highest(8) == math.log(8)
-
-
-def test_plan_shows_what_each_size_reaches_in_a_time(capsys):
-    main(PlanSettings(Quantity("12M"), Quantity("200G"), Duration("1h"), size=["tiny", "mini"], vocab_size=12_000))
-    shown = capsys.readouterr().out
-    assert "12 M tokens, 1 h of training" in shown and shown.count("masked loss") == 4
-    assert "lowest expected loss: " in shown
 
 
 def test_an_expectation_at_the_ceiling_claims_no_interval():

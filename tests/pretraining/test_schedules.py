@@ -13,7 +13,6 @@ from mybert.pretraining.initialization.initial_model import trained_length
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.pretraining.settings import PretrainSettings
 from mybert.settings.parse import parse_settings
-from mybert.training.run_progress import StepProgress
 
 
 def test_lengths_are_read_as_length_and_share_and_nothing_else_is():
@@ -26,7 +25,7 @@ def test_lengths_are_read_as_length_and_share_and_nothing_else_is():
 def test_batches_follow_the_schedule_and_read_every_example_once_per_epoch():
     lengths = np.random.default_rng(0).integers(8, 65, 500)
     schedule = Schedule(((16, 0.5), (64, 1.0)), tokens=(200, 800), masked=(0.3, 0.15))
-    sampler = ScheduledSampler(schedule, StepProgress(40), lengths, seed=1, batches=80, per_step=2)
+    sampler = ScheduledSampler(schedule, lambda step: step / 40, lengths, seed=1, batches=80, per_step=2)
     batches = list(sampler)
     for number, (keys, draw) in enumerate(batches):
         share = (number // 2) / 40

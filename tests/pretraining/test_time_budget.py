@@ -92,17 +92,17 @@ def test_the_share_of_a_clock_counts_earlier_sessions_and_never_falls(ticks):
     assert clock.training_seconds == pytest.approx(70, abs=1)
     ticks.now += 35
     clock.update()
-    share = clock.share(0)
+    share = clock.done
     assert share == pytest.approx(0.5, abs=0.03)
     clock.reserve = 5
     clock.update()
-    assert clock.share(0) >= share
+    assert clock.done >= share
     resumed = ClockProgress(100, started=ticks.now)
     resumed.load_state_dict(json.loads(json.dumps(clock.state_dict())))
-    assert resumed.share(0) == clock.share(0) and resumed.seconds == pytest.approx(clock.seconds, abs=1)
+    assert resumed.done == clock.done and resumed.seconds == pytest.approx(clock.seconds, abs=1)
     ticks.now += 1000
     resumed.update()
-    assert resumed.share(0) == 1
+    assert resumed.done == 1
 
 
 @pytest.mark.parametrize(

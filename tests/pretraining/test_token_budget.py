@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mybert.common.errors import UserError
-from mybert.pretraining.data.token_budget import TokenBudget, TokenBudgetBatchSampler
+from mybert.pretraining.data.epoch_order import EpochSampler, TokenBudget
 
 
 @given(
@@ -48,7 +48,7 @@ def test_by_length_batches_have_similar_lengths_and_a_random_order():
 
 def test_processes_see_disjoint_batches_and_together_all():
     cuts = TokenBudget(np.random.default_rng(0).integers(5, 33, 400), 256, seed=3, multiple=3)
-    sampler = TokenBudgetBatchSampler(cuts)
+    sampler = EpochSampler(cuts)
     shards = [list(BatchSamplerShard(sampler, 3, rank)) for rank in range(3)]
     assert len({len(shard) for shard in shards}) == 1
     assert sorted(key for shard in shards for batch in shard for key in batch) == [(0, i) for i in range(400)]
@@ -68,21 +68,15 @@ def test_processes_hardly_wait_for_each_other(processes):
     assert idle[0] < 0.02 < idle[1]
 
 
-def test_the_second_corpus_starts_at_its_batch_and_continues_over_epochs():
+def test_batches_of_a_second_corpus_are_numbered_after_the_first():
+    """test_batching.py tests where it starts."""
     rng = np.random.default_rng(0)
-    first = TokenBudget(rng.integers(5, 33, 300), 256, seed=3)
-    second = TokenBudget(rng.integers(5, 65, 40), 256, seed=3)
-    sampler = TokenBudgetBatchSampler(first, second)
-    sampler.switch = first.batches + 4
-    walk = []
-    for epoch in range(3):
-        sampler.set_epoch(epoch)
-        walk += list(sampler)
-        assert len(walk) == (epoch + 1) * first.batches
-    expected = [(e, batch, 0) for e in range(2) for batch in first.epoch(e)][: sampler.switch]
-    expected += [(e, batch, 300) for e in range(9) for batch in second.epoch(e)]
-    for batch, (epoch, indices, offset) in zip(walk, expected, strict=False):
-        assert batch == [(epoch, i + offset) for i in indices]
+    first, second = (TokenBudget(rng.integers(5, 33, examples), 256, seed=3) for examples in (300, 400))
+    sampler = EpochSampler(first, second)
+    sampler.switch = 4
+    expected = [*first.epoch(0)[:4], *(batch + 300 for batch in second.epoch(0))]
+    for found, batch in zip(sampler, expected[: first.batches], strict=True):
+        assert found == [(0, index) for index in batch]
 
 
 @pytest.mark.parametrize(

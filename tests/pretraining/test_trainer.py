@@ -43,15 +43,6 @@ def test_accumulating_gradients_changes_neither_loss_nor_gradients(make_trainer,
         torch.testing.assert_close(gradients, reference_gradients, atol=1e-6, rtol=0)
 
 
-def test_packed_and_padded_batches_train_to_the_same_weights(make_trainer):
-    runs = []
-    for padding_free in (True, False):
-        trainer = make_trainer(dropout=0.0, padding_free=padding_free, max_steps=3, per_device_train_batch_size=16)
-        trainer.train()
-        runs.append(trainer.model.state_dict())
-    torch.testing.assert_close(*runs, atol=1e-6, rtol=0)
-
-
 @pytest.mark.parametrize(("at", "workers", "muon"), [(4, 0, False), (7, 2, False), (9, 2, False), (7, 0, True)])
 def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_trainer, at, workers, muon):
     """96 examples, 32 a step: an epoch has 3 steps, so that steps 4 and 7 lie within one and step 9 between two.

@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer
-
-sys.path.insert(0, str(Path(__file__).parent))  # for longest_match, a module of helpers
 
 PIECES = [
     *SPECIAL_TOKENS,

@@ -9,9 +9,9 @@ from transformers import AutoTokenizer, BertTokenizer
 from mybert.cli import main
 from mybert.common.errors import UserError
 from mybert.common.languages import is_language, keeps_marks
-from mybert.corpus.settings import TokenizerSettings
+from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
-from tokenization import SPECIAL_TOKENS, MyBertTokenizer
+from tokenization import MyBertTokenizer
 
 
 @pytest.fixture
@@ -104,17 +104,6 @@ def test_a_mistake_is_one_line_and_leaves_nothing(corpus, tmp_path, capsys, opti
     assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl"}
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"model": {"type": "WordPiece"}}'])
-def test_a_damaged_tokenizer_to_compare_with_is_one_line_and_leaves_nothing(corpus, tmp_path, capsys, content):
-    other = tmp_path / "other"
-    MyBertTokenizer(SPECIAL_TOKENS).save_pretrained(other)
-    (other / "tokenizer.json").write_text(content)
-    assert run(corpus, tmp_path / "tokenizer", "--compare", str(other)) == 2
-    said = capsys.readouterr().err
-    assert f"--compare {other} cannot be used (" in said and said.count("\n") == 1
-    assert not (tmp_path / "tokenizer").exists()
-
-
 def test_documents_without_words_are_refused(tmp_path):
     path = tmp_path / "blank.jsonl"
     path.write_text('{"text": "\\u200b \\u200b"}\n', encoding="utf-8")
@@ -179,7 +168,17 @@ def test_english_is_encoded_as_by_bert(tmp_path):
 
 @pytest.mark.parametrize(
     "code, keeps",
-    [("hin", True), ("sr-latn", False), ("uz-cyrl", True), ("zh-hant", True), ("en-us", False), ("vi-vn", True)],
+    [
+        *(("en", False), ("be-tarask", True), ("sr-latn", False), ("en-us", False)),
+        *(("zh", True), ("yue", True), ("zh-hant", True), ("hin", True), ("uz-cyrl", True), ("vi-vn", True)),
+    ],
 )
-def test_codes_of_three_letters_and_subtags_name_scripts(code, keeps):
+def test_codes_of_languages_are_known_and_name_scripts(code, keeps):
     assert is_language(code) and keeps_marks(code) is keeps
+
+
+@pytest.mark.parametrize("code", ["", "jp", "xx", "EN", "English", "en_US", "en-", "zz-hant"])
+def test_other_words_are_no_codes_of_languages(code):
+    assert not is_language(code)
+    with pytest.raises(UserError, match="--language: expected an ISO 639 code"):
+        CorpusSettings(["a"], tokenizer="t", output="o", language=code)

@@ -1,6 +1,5 @@
 """The trained vocabulary: exact size, complete, deterministic, equal to a brute-force implementation."""
 
-import random
 import string
 import subprocess
 import sys
@@ -59,15 +58,6 @@ def merged(word_counts, vocab_size, **options):
 def test_merges_are_those_of_counting_anew(word_counts, number, min_frequency):
     made = merged(word_counts, least_vocab_size(True) + number, min_frequency=min_frequency)
     assert made == brute_force(word_counts, number, min_frequency)
-
-
-def test_the_order_of_words_changes_nothing():
-    rng = random.Random(0)
-    words = Counter("".join(rng.choices("abcdeé", k=rng.randrange(1, 12))) for _ in range(3000))
-    expected = train_wordpiece(words, 600)
-    for seed in range(3):
-        items = random.Random(seed).sample(sorted(words.items()), len(words))
-        assert train_wordpiece(dict(items), 600) == expected
 
 
 TRAIN = """

@@ -1,4 +1,4 @@
-"""Metrics of training steps: losses over windows that span a checkpoint, idle shares, overflowing losses."""
+"""Metrics of training steps: idle shares, overflowing losses, the clock."""
 
 import math
 import time
@@ -35,56 +35,31 @@ def test_the_idle_share_of_a_run_weights_each_log_by_its_time():
     assert idle_share_of_run([{"loss": 1.0, "num_input_tokens_seen": 5}]) is None
 
 
-class Run:
-    """Steps of one process with given losses."""
+def test_float16_losses_that_overflow_are_left_out_and_end_the_run_after_20_steps_without_any_other():
+    metrics = TrainingMetrics(["loss"], torch.device("cpu"), lambda x: x)
+    nonfinite = NonFiniteSteps(False, True, lambda step: "", "remedy")
+    done = 0
 
-    def __init__(self, state=None, float16=False):
-        self.metrics = TrainingMetrics(["loss"], torch.device("cpu"), lambda x: x)
-        self.metrics.load_state_dict(state or {})
-        self.nonfinite = NonFiniteSteps(False, float16, lambda step: "", "remedy")
-        self.step = 0
-
-    def train(self, *losses):
+    def log(*losses: float) -> float:
+        """The logged loss of steps with these losses."""
+        nonlocal done
         for loss in losses:
-            self.step += 1
-            self.metrics.start_step([{"input_ids": torch.ones(1, 5)}])
-            self.metrics.add_losses([torch.tensor(loss)])
+            metrics.start_step([{"input_ids": torch.ones(1, 5)}])
+            metrics.add_losses([torch.tensor(loss)])
+        first, done = done, done + len(losses)
 
-    def log(self):
         def skipped(steps):
-            first = self.step - len(steps)
-            finite = self.nonfinite.finite_losses({first + i: step.losses[0] for i, step in enumerate(steps)})
+            finite = nonfinite.finite_losses({first + i: step.losses[0] for i, step in enumerate(steps)})
             return [first + i not in finite for i in range(len(steps))]
 
-        return self.metrics.take_logs(skipped, tokens_seen=5 * self.step)
+        return metrics.take_logs(skipped, tokens_seen=5 * done)["loss"]
 
-
-def test_a_log_after_a_resume_covers_the_steps_before_the_checkpoint_too():
-    whole, cut = Run(), Run()
-    for run in (whole, cut):
-        run.train(9.0, 8.0)
-        run.log()
-        run.train(7.0, 6.5)
-    resumed = Run(cut.metrics.state_dict())
-    resumed.step = 4
-    for run in (whole, resumed):
-        run.train(1.0, 0.1)
-    assert resumed.log()["loss"] == whole.log()["loss"] == math.fsum((7.0, 6.5, 1.0, torch.tensor(0.1).item())) / 4
-
-
-def test_float16_losses_that_overflow_are_left_out_and_end_the_run_after_20_steps_without_any_other():
-    run = Run(float16=True)
-    run.train(2.0, math.inf, 4.0)
-    assert run.log()["loss"] == 3.0
-    run.train(*[math.nan] * 12)
-    assert math.isnan(run.log()["loss"])
-    run.train(5.0)
-    assert run.log()["loss"] == 5.0
-    run.train(*[math.nan] * 19)
-    assert math.isnan(run.log()["loss"])
-    run.train(math.nan)
+    assert log(2.0, math.inf, 4.0) == 3.0
+    assert math.isnan(log(*[math.nan] * 12))
+    assert log(5.0) == 5.0
+    assert math.isnan(log(*[math.nan] * 19))
     with pytest.raises(Diverged, match="step 36: the loss is nan"):
-        run.log()
+        log(math.nan)
 
 
 def test_the_clock_stands_still_during_an_evaluation(monkeypatch):

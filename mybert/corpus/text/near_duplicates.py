@@ -43,15 +43,11 @@ def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, sett
     return documents[np.sort(np.unique(components, return_index=True)[1])]
 
 
-def word_sequences(text: str) -> set[str]:
+def word_sequences(text: str) -> Iterator[str]:
     """The sequences of five lower-case words of a text; all words of a shorter text; a text without words itself.
 
     In scripts without spaces, the characters between two punctuation marks are a word.
     """
-    return set(_sequences(text))
-
-
-def _sequences(text: str) -> Iterator[str]:
     words = _word().findall(text.lower())
     if len(words) < _WORDS_PER_SEQUENCE:
         return iter([" ".join(words) or text])
@@ -85,7 +81,7 @@ def _write_keys(task: tuple[int, np.ndarray], *, bands: int, rows: int, folder: 
 
 def _signature(text: str) -> np.ndarray:
     """(_PERMUTATIONS,) MinHash values of a document."""
-    found, sequences = _empty_signature().copy(), _sequences(text)
+    found, sequences = _empty_signature().copy(), word_sequences(text)
     while some := list(islice(sequences, _SEQUENCES_PER_CALL)):
         found.update_batch(map(str.encode, some))
     return found.hashvalues
@@ -114,5 +110,5 @@ def _candidates(files: list[Path], bands: int, documents: int) -> np.ndarray:
 
 def _similarities(pairs: np.ndarray, *, folder: str) -> np.ndarray:
     """(pairs,) Jaccard similarity of the word sequences of each pair of documents."""
-    both = (map(word_sequences, read_stored(folder, pair)) for pair in pairs)
+    both = ((set(word_sequences(text)) for text in read_stored(folder, pair)) for pair in pairs)
     return np.array([len(one & other) / len(one | other) for one, other in both])

@@ -30,7 +30,8 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> tuple
         return np.load(stored.folder / _KEPT), json.loads(record.read_text(encoding="utf-8"))
     kept, filtered = np.arange(len(stored.lengths)), {}
     for name in settings.filter:
-        good = _filtered(stored, kept, name, settings)
+        apply = functools.partial(_apply, name=name, place=os.getcwd(), folder=str(stored.folder))
+        good = np.concatenate(run_tasks(apply, in_tasks(kept, stored.lengths[kept]), settings, name))
         filtered[name] = int((~good).sum())
         kept = kept[good]
     if not len(kept):
@@ -72,13 +73,8 @@ def require_selectors(settings: CorpusSettings) -> dict[str, str]:
     return found
 
 
-def _filtered(stored: StoredDocuments, documents: np.ndarray, name: str, settings: CorpusSettings) -> np.ndarray:
-    """(documents,) bool: the filter's result for each."""
-    apply = functools.partial(_apply, name=name, place=os.getcwd(), folder=str(stored.folder))
-    return np.concatenate(run_tasks(apply, in_tasks(documents, stored.lengths[documents]), settings, name))
-
-
 def _apply(documents: np.ndarray, *, name: str, place: str, folder: str) -> np.ndarray:
+    """(documents,) bool: the filter's result for each."""
     function = load_filter(name, place)
     return np.array([_keeps(function, name, text) for text in read_stored(folder, documents)], dtype=bool)
 

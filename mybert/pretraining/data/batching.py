@@ -1,27 +1,25 @@
-"""Stored examples → batches: samplers, dataset and collator.
+"""Stored examples → batches: dataset and collator.
 
 A sampler yields keys (epoch, index), so that loader workers have no state: what a worker returns depends on the keys
 only. Shapes: `N` sequences, `T` real tokens of all sequences, `B` batch, `S` longest sequence of the batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow.compute as pc
 import torch
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
-from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.data.masking import IGNORED, Masker
 
 EVALUATION = 2**62
 """The epoch of evaluation examples, whose masks never change."""
 FILLER = EVALUATION + 1
 """The epoch of an example without labels, which fills the last batch so that all processes have equal numbers."""
-_PART = 65536
 # The CPU compiles bfloat16 products for each new number of rows, so the number of labelled positions is rounded up if
 # it is at least 8 times the unit. The model rounds the number of all tokens in the same way.
 _PLACES_MULTIPLE, _WORTH_MORE_PLACES = 16, 8
@@ -81,6 +79,12 @@ class ExampleDataset(Dataset[Examples]):
         )
 
 
+def example_lengths(corpus: datasets.Dataset) -> np.ndarray:
+    """Number of tokens of each example, (N,) int64, without reading the tokens."""
+    tables = corpus.select_columns("input_ids").with_format("arrow").iter(batch_size=100_000)
+    return np.concatenate([pc.list_value_length(table["input_ids"]).to_numpy() for table in tables]).astype(np.int64)
+
+
 class HeldOutDataset(ExampleDataset):
     """Held-out examples, read by their indices, whose masks never change.
 
@@ -98,60 +102,6 @@ class HeldOutDataset(ExampleDataset):
     def __getitems__(self, indices: Sequence[int]) -> Examples:  # type: ignore[override]  # of places, not of keys
         known = len(self.corpus)
         return super().__getitems__([(EVALUATION, i) if i < known else (FILLER, 0) for i in indices])
-
-
-class EpochSampler(Sampler[Key]):
-    """Every example once per epoch, in an order that depends on seed and epoch only.
-
-    From a given position of the run on, it yields examples of a second corpus that is appended to the first. Epochs
-    keep their length, so steps, schedule and resuming are not affected.
-
-    Args:
-        length: number of examples of the (first) corpus.
-        seed: of the order.
-        second_length: number of examples of the second corpus, numbered from `length` on.
-        multiple: fill an epoch with examples without labels to a multiple of this (processes × batch size).
-
-    Attributes:
-        epoch: the epoch of the next iteration.
-        switch: position of the first example of the second corpus, counted over all epochs.
-        skip: number of keys at the start of the next iteration that are None, since a resumed run discards them and
-            computing millions of them takes long.
-    """
-
-    def __init__(self, length: int, seed: int, second_length: int = 0, multiple: int = 1):
-        self.length, self.seed, self.second_length = length, seed, second_length
-        self.fillers = -length % multiple
-        self.epoch = 0
-        self.switch: int | None = None
-        self.skip = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.length + self.fillers
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from repeat(None, self.skip)
-        start, stop = self.epoch * self.length + self.skip, (self.epoch + 1) * self.length
-        ends = stop if self.switch is None else self.switch  # of the first corpus
-        switch = min(max(ends, start), stop)
-        yield from self._keys(start, switch, self.length, 0)
-        if switch < stop:
-            yield from self._keys(switch - ends, stop - ends, self.second_length, self.length)
-        yield from repeat((FILLER, 0), self.fillers)
-
-    def _keys(self, start: int, stop: int, length: int, offset: int) -> Iterator[Key]:
-        """Keys at the positions [start, stop) of endless epochs over a corpus of `length` examples."""
-        while start < stop:
-            epoch, place = divmod(start, length)
-            order = permutation(length, self.seed, epoch)[place : place + stop - start]
-            for part in np.array_split(
-                order + offset, len(order) // _PART + 1
-            ):  # a list of all takes 4 times the memory
-                yield from ((epoch, index) for index in part.tolist())
-            start += len(order)
 
 
 @dataclass(frozen=True)

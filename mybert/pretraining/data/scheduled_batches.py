@@ -1,7 +1,7 @@
 """Batches whose length, number of sequences and masking share follow a schedule."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
@@ -13,9 +13,7 @@ from torch.utils.data import Sampler
 
 from mybert.pretraining.data.batching import ExampleDataset, Examples, Key
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
-from mybert.pretraining.data.random_windows import cut_randomly
 from mybert.pretraining.schedule import Schedule
-from mybert.training.run_progress import ClockProgress, StepProgress
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,8 @@ class Draw:
 
 Batch = tuple[list[Key], Draw]
 """The keys of the examples of a batch, and how they are cut and masked."""
+_LEAST = 2
+"""Minimum tokens of each segment in a window of a pair, if the segment has as many."""
 
 
 class ScheduledDataset(ExampleDataset):
@@ -53,6 +53,7 @@ class ScheduledSampler(Sampler[Batch]):
 
     Args:
         schedule: length, tokens and masking share by the share of the run.
+        share: a function of the number of finished steps.
         lengths: (N,) tokens of each example.
         seed: of the order.
         batches: number of batches of the run, over all processes.
@@ -62,21 +63,18 @@ class ScheduledSampler(Sampler[Batch]):
     def __init__(
         self,
         schedule: Schedule,
-        progress: StepProgress | ClockProgress,
+        share: Callable[[int], float],
         lengths: np.ndarray,
         seed: int,
         batches: int,
         per_step: int,
     ):
-        self.schedule, self.progress, self.seed = schedule, progress, seed
+        self.schedule, self.share, self.seed = schedule, share, seed
         self.lengths, self.batches, self.per_step = lengths, batches, per_step
         self.mean_length = lru_cache(lambda length: float(np.minimum(lengths, length).mean()))
         self._order = lru_cache(2)(lambda epoch: permutation(len(lengths), seed, epoch))
         self._done = self._position = 0
         self._draws: dict[int, Draw] = {}
-
-    def set_epoch(self, epoch: int) -> None:
-        """The whole run is one iteration; the order follows from the position."""
 
     def __len__(self) -> int:
         return self.batches
@@ -89,7 +87,7 @@ class ScheduledSampler(Sampler[Batch]):
             yield self.keys(self._draws[number]), self._draws[number]
 
     def _draw(self, number: int) -> Draw:
-        share = self.progress.share(number // self.per_step)
+        share = self.share(number // self.per_step)
         length = self.schedule.length(share)
         count = max(1, round(self.schedule.tokens_per_batch(share) / self.mean_length(length)))
         draw = Draw(self._position, count, length, round(self.schedule.mlm_probability(share), 6))
@@ -123,3 +121,47 @@ class ScheduledSampler(Sampler[Batch]):
     def load_state_dict(self, state: dict[str, Any], step: int) -> None:
         self._done, self._position = step * self.per_step, state["position"]
         self._draws = {self._done + n: Draw(*draw) for n, draw in enumerate(state["draws"])}
+
+
+def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Examples:
+    """Cuts the examples that are longer than `length` tokens to a contiguous window of their text.
+
+    A window of a pair always contains the end of A and the start of B. So the next-sentence label holds, and the model
+    learns from pairs at every length. The window of a single segment can be anywhere.
+
+    Args:
+        examples: `N` sequences with `T` tokens in all.
+        length: tokens of a sequence, special tokens included; at least 8.
+        random: words of the purpose `WINDOWS`.
+
+    Returns:
+        The same sequences, with at most `length` tokens each.
+    """
+    lengths = examples.lengths
+    count = len(lengths)
+    if lengths.max(initial=0) <= length:
+        return examples
+    rows = np.repeat(np.arange(count), lengths)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    second = examples.token_type_ids == 1
+    size_b = np.maximum(np.bincount(rows, weights=second, minlength=count).astype(np.int64) - 1, 0)
+    is_pair = size_b > 0
+    specials = np.where(is_pair, 3, 2)
+    size_a = lengths - size_b - specials
+    kept = np.minimum(lengths, length) - specials
+
+    least_a, least_b = np.where(is_pair, np.minimum(size_a, _LEAST), kept), np.minimum(size_b, _LEAST)
+    first = np.where(is_pair, np.maximum(size_a + least_b - kept, 0), 0)
+    last = np.minimum(size_a - least_a, size_a + size_b - kept)
+    words = random.ragged(np.ones(count, dtype=np.int64), examples.epochs, examples.indices)
+    start = first + (words % (last - first + 1).astype(np.uint64)).astype(np.int64)
+
+    content = place - 1 - second  # position in A followed by B
+    is_special = (place == 0) | (place == (size_a + 1)[rows]) | (place == (lengths - 1)[rows])
+    keep = is_special | ((content >= start[rows]) & (content < (start + kept)[rows]))
+    return dataclasses.replace(
+        examples,
+        input_ids=examples.input_ids[keep],
+        token_type_ids=examples.token_type_ids[keep],
+        lengths=np.minimum(lengths, length),
+    )

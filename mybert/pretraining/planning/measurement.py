@@ -18,10 +18,9 @@ from transformers import TrainingArguments
 from mybert.common.machine import threads
 from mybert.common.progress import Bar
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.data.batching import PretrainingCollator
+from mybert.pretraining.data.batching import PretrainingCollator, example_lengths
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.data.scheduled_batches import Draw, ScheduledDataset
-from mybert.pretraining.data.token_budget import example_lengths
 from mybert.pretraining.initialization.initial_model import build_model
 from mybert.pretraining.planning.flops_and_memory import ModelCosts
 from mybert.pretraining.planning.phases import CorpusShape

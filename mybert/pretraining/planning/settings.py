@@ -65,9 +65,6 @@ class PlanSettings(Options):
         check(self, "mfu", _MIN <= self.mfu <= 1, f"{_MIN} to 1")
         check(self, "num_train_epochs", _MIN <= self.num_train_epochs <= _MAX, f"{_MIN} to {_MAX:,}")
         if self.time_budget is not None:
-            self._check_budget()
+            check(self, "devices", len(self.devices) == 1, "one number with --time-budget")
+            check_effect(self, "num_train_epochs memory price", False, "with --time-budget; leave it out")
         check(self, "price", self.price is None or 0 <= self.price <= _MAX, f"0 to {_MAX:,}")
-
-    def _check_budget(self) -> None:
-        check(self, "devices", len(self.devices) == 1, "one number with --time-budget")
-        check_effect(self, "num_train_epochs memory price", False, "with --time-budget; leave it out")
