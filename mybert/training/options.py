@@ -3,7 +3,6 @@
 import base64
 import importlib.util
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
 from mybert.settings import declare
+from mybert.settings.declare import in_words, is_within
 
 
 @dataclass
@@ -62,13 +62,10 @@ class TrainingOptions:
             raise UserError("--bf16 and --fp16 exclude each other; remove one of them")
         for name, good, expected in (
             ("max_steps", given.max_steps == -1 or given.max_steps >= 1, "1 or more, or -1 to count epochs"),
-            ("num_train_epochs", given.max_steps > 0 or _is_in(given.num_train_epochs, 0, above=True), "above 0"),
             ("seed", 0 <= given.seed < 2**32, "0 or more and below 2**32"),
             ("data_seed", given.data_seed is None or 0 <= given.data_seed < 2**64, "0 or more and below 2**64"),
-            *((name, _is_in(getattr(given, name), 1), "1 or more") for name in _COUNTS),
-            *((name, _is_in(getattr(given, name), 0), "0 or more") for name in _SIZES),
-            *((name, _is_in(getattr(given, name), 0, above=True), "above 0") for name in _STEPS),
-            *((name, _is_in(getattr(given, name), 0, 1), "0 or more and below 1") for name in _SHARES),
+            *((name, _is_good(getattr(given, name), within), in_words(within)) for name, within in _INTERVALS.items()),
+            ("num_train_epochs", given.max_steps > 0 or _is_good(given.num_train_epochs, "(0, inf)"), "above 0"),
         ):
             if not good:
                 raise UserError(f"{name}: expected {expected}, found {getattr(given, name)}")
@@ -94,12 +91,13 @@ def decisive_arguments(arguments: Any) -> dict[str, Any]:
 
 
 _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
-_SIZES = (
-    *("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "warmup_steps"),
-    *("save_total_limit", "dataloader_num_workers"),
-)
-_STEPS = ("logging_steps", "save_steps", "eval_steps")
-_SHARES = ("label_smoothing_factor", "adam_beta1", "adam_beta2")
+_INTERVALS = {
+    **dict.fromkeys(_COUNTS, "[1, inf)"),
+    **dict.fromkeys(("save_total_limit", "dataloader_num_workers"), "[0, inf)"),
+    **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "warmup_steps"), "[0, inf)"),
+    **dict.fromkeys(("logging_steps", "save_steps", "eval_steps"), "(0, inf)"),
+    **dict.fromkeys(("label_smoothing_factor", "adam_beta1", "adam_beta2"), "[0, 1)"),
+}
 TRACKERS = {
     **{name: (name,) for name in ("comet_ml", "mlflow", "neptune", "trackio", "wandb", "codecarbon", "clearml")},
     **{"azure_ml": ("azureml",), "tensorboard": ("tensorboard", "tensorboardX"), "flyte": ("flytekit",)},
@@ -113,9 +111,8 @@ _FSDP = (
 )
 
 
-def _is_in(value: float | None, least: float, end: float = math.inf, above: bool = False) -> bool:
-    """Whether a number is in a range without its `end`, and without `least` if it must be `above` that."""
-    return value is None or (least < value < end if above else least <= value < end)
+def _is_good(value: float | None, interval: str) -> bool:
+    return value is None or is_within(value, interval)
 
 
 def _check_trackers(names: str | list[str] | None) -> None:
