@@ -100,15 +100,15 @@ def train(
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
     for loss, count in _contrastive_steps(model, features, targets, collate, seed, bf16):
         tokens += count
-        log.append({"step": len(log) + 1, "loss": loss, "num_input_tokens_seen": tokens})
-        log[-1] |= {"training_seconds": time.perf_counter() - began}
+        seconds = time.perf_counter() - began
+        log.append({"step": len(log) + 1, "loss": loss, "tokens": tokens, "seconds": seconds})
         after_step()
     encoder.load_state_dict({name: (before[name] + weight) / 2 for name, weight in encoder.state_dict().items()})
     model.eval()
     append_mean_layer(model)
     fit_head(model, features, targets, collate, class_weights)
     seconds = round(time.perf_counter() - began, 3)
-    return [*log, {"step": len(log), "num_input_tokens_seen": tokens, "training_seconds": seconds}]
+    return [*log, {"step": len(log), "tokens": tokens, "seconds": seconds}]
 
 
 def _contrastive_steps(

@@ -158,7 +158,7 @@ def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)
     end, steps = log[-1], log[-1]["step"]
-    seen = {"seconds": end["training_seconds"], "tokens_seen": end["num_input_tokens_seen"]}
+    seen = {"seconds": end["seconds"], "tokens_seen": end["tokens"]}
     amounts = {"steps": steps, "best_step": steps, **seen, "flops": 0}
     write_json(folder / RESULTS, {**run.recipe._asdict(), "seed": run.seed, "metrics": metrics, **amounts, "log": log})
     return model
@@ -214,7 +214,7 @@ def find_checkpoint(folder: Path) -> Path | None:
 
 def _results(run: Run, trainer: RunTrainer, metrics: dict[str, Any]) -> dict[str, Any]:
     state = trainer.state
-    measures = ("_time", "_runtime", "_per_second", "epoch", "num_input_tokens_seen", "training_seconds")
+    measures = ("_time", "_runtime", "_per_second", "epoch")
     return {
         **run.recipe._asdict(),
         "seed": run.seed,

@@ -24,10 +24,9 @@ from mybert.common.metrics import metric_title
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import format_cell
 
-_NAMES = {"num_input_tokens_seen": "tokens", "training_seconds": "seconds"}
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
 _FORMATS = {
-    "num_input_tokens_seen": lambda tokens: f"{tokens:,} tokens",
+    "tokens": lambda tokens: f"{tokens:,} tokens",
     "tokens_per_second": lambda rate: f"{rate:,}/s",
     "seconds_left": lambda seconds: f"{duration(seconds)} left",
     "grad_norm": lambda norm: f"gradient norm {norm:.3g}",
@@ -35,7 +34,7 @@ _FORMATS = {
     "free_cores": lambda cores: f"other programs leave {cores:g} cores",
     "idle_share": lambda share: f"idle {100 * share:.2g}%",
 }
-_HIDDEN = {"train_runtime", "training_seconds", "total_flos", "epoch", "update_ratio", "gradient_noise", "threads"}
+_HIDDEN = {"train_runtime", "seconds", "total_flos", "epoch", "update_ratio", "gradient_noise", "threads"}
 _HIDDEN |= {"optimizer_share"}
 _HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs"}  # the same in every evaluation
 _SPEEDS = ("_runtime", "_per_second", "_time")
@@ -64,16 +63,10 @@ class History:
 def history_line(event: Mapping[str, Any]) -> str:
     """A line of JSON from an entry of `TrainerState.log_history`.
 
-    It has `step`, `epoch`, `tokens` (real tokens so far), `seconds` (of training, without evaluation and saving) and
-    the other names as Trainer logs them.
+    It begins with `step`, `epoch`, `tokens` (real tokens so far) and `seconds` (of training, without evaluation and
+    saving).
     """
-    first = dict.fromkeys(("step", "epoch", "tokens", "seconds"))
-    return json_line(first | {log_name(name): value for name, value in event.items()})
-
-
-def log_name(name: str) -> str:
-    """The name in log.jsonl of a value that Trainer logs."""
-    return _NAMES.get(name, name)
+    return json_line(dict.fromkeys(("step", "epoch", "tokens", "seconds")) | dict(event))
 
 
 # Lines
@@ -173,16 +166,13 @@ def _has_wandb_login() -> bool:
     return bool(wandb.login(prompt=False, verify=False))
 
 
-def name_as_in_log(trainer: Trainer) -> None:
-    """Makes the trackers of a trainer log under the names of log.jsonl, such as `tokens` and `seconds`.
-
-    A tracker that cannot start raises a UserError.
-    """
+def settle_trackers(trainer: Trainer) -> None:
+    """Makes trackers that cannot start raise a UserError, and leaves out values that are None."""
     trackers: Any = tuple(INTEGRATION_TO_CALLBACK.values())
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, trackers):
             callback.on_train_begin = functools.partial(_explained, callback.on_train_begin)
-            callback.on_log = functools.partial(_renamed, callback.on_log)
+            callback.on_log = functools.partial(_known, callback.on_log)
 
 
 def _explained(begin: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
@@ -193,6 +183,6 @@ def _explained(begin: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any
         raise UserError(f"--report-to: {cause(error)}") from error
 
 
-def _renamed(on_log: Callable[..., Any], *arguments: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> Any:
-    logs = {log_name(name): value for name, value in (logs or {}).items() if value is not None}
+def _known(on_log: Callable[..., Any], *arguments: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> Any:
+    logs = {name: value for name, value in (logs or {}).items() if value is not None}
     return on_log(*arguments, logs=logs, **kwargs)

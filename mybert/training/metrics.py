@@ -115,7 +115,7 @@ class TrainingMetrics:
         if len(self.parts) > 1:
             logs |= dict(zip(self.parts, means, strict=True))
         rate = (tokens_seen - self._logged_tokens) / max(seconds - self._logged_seconds, 1e-9)
-        logs |= {"num_input_tokens_seen": tokens_seen, "tokens_per_second": round(rate)}
+        logs |= {"tokens": tokens_seen, "tokens_per_second": round(rate)}
         if any(step.max_tokens > step.mean_tokens for step in steps):
             logs["idle_share"] = round(idle_share(steps), 4)
         self._steps, self._logged_seconds, self._logged_tokens = [], seconds, tokens_seen
@@ -161,6 +161,6 @@ def idle_share_of_run(log_history: Sequence[dict[str, Any]]) -> float | None:
         return None
     used = spent = 0
     for log in logs:
-        tokens, used = log["num_input_tokens_seen"] - used, log["num_input_tokens_seen"]
+        tokens, used = log["tokens"] - used, log["tokens"]
         spent += tokens / (1 - log.get("idle_share", 0.0))
     return 1 - used / spent

@@ -33,7 +33,7 @@ from mybert.common.quantities import counted
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.live_display import LiveDisplay
 from mybert.training.loader_workers import ignore_signals_in_workers
-from mybert.training.log import History, log_in_lines, name_as_in_log
+from mybert.training.log import History, log_in_lines, settle_trackers
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective
@@ -100,7 +100,7 @@ class RunTrainer(Trainer):
             for reporter in (PrinterCallback, ProgressCallback):
                 self.remove_callback(reporter)
         log_in_lines(self, LiveDisplay())
-        name_as_in_log(self)
+        settle_trackers(self)
         timer = StepTimer(self.report_speed, stop=dry_run)
         start = _StartOfTraining(self.metrics, self.history)
         self.measures = StepMeasures()
@@ -314,12 +314,12 @@ class RunTrainer(Trainer):
             logs = logs | self.objective.logs(self.training_logs())
         elif self.has_best_model:
             return
-        times = {"training_seconds": round(self.metrics.seconds, 3)}
+        times = {"seconds": round(self.metrics.seconds, 3)}
         if self.args.device.type == "cpu":
             times["threads"] = torch.get_num_threads()
             if threads.are_cores_lacking:
                 times["free_cores"] = round(threads.free_cores, 2)
-        super().log(logs | times | {"num_input_tokens_seen": self.state.num_input_tokens_seen}, start_time)
+        super().log(logs | times | {"tokens": self.state.num_input_tokens_seen}, start_time)
         self.history.append(self.state.log_history[-1])
 
     def training_logs(self) -> dict[str, float]:

@@ -38,7 +38,7 @@ def test_accumulating_gradients_changes_neither_loss_nor_gradients(make_trainer,
     (reference, reference_gradients), *others = results
     assert reference["loss"] == pytest.approx(reference["mlm_loss"] + reference["nsp_loss"], abs=1e-6)
     for log, gradients in others:
-        for name in ("loss", "mlm_loss", "nsp_loss", "num_input_tokens_seen"):
+        for name in ("loss", "mlm_loss", "nsp_loss", "tokens"):
             assert log[name] == pytest.approx(reference[name], rel=1e-6), name  # 5.8 has no finer neighbours than 5e-7
         torch.testing.assert_close(gradients, reference_gradients, atol=1e-6, rtol=0)
 
@@ -65,7 +65,7 @@ def test_resuming_gives_the_weights_of_an_uninterrupted_run_bit_for_bit(make_tra
     resumed.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{at}")
     assert have_same_weights(resumed.model, whole.model)
     assert resumed.state.num_input_tokens_seen == whole.state.num_input_tokens_seen
-    names = ("step", "num_input_tokens_seen", "epoch", "loss", "mlm_loss")
+    names = ("step", "tokens", "epoch", "loss", "mlm_loss")
     logs = [[[log[n] for n in names] for log in run.state.log_history if "loss" in log] for run in (whole, resumed)]
     assert logs[0] == logs[1] and [log[0] for log in logs[0]] == [5, 10]
 

@@ -30,7 +30,7 @@ def test_small_rates_keep_their_digits_and_amounts_have_units():
     logs = {
         "loss": 3.95182,
         "learning_rate": 7.7e-08,
-        "num_input_tokens_seen": 53_262_741,
+        "tokens": 53_262_741,
         "tokens_per_second": 14_351,
         "seconds_left": 280,
         "mfu": 0.2363,

@@ -27,12 +27,11 @@ def test_the_idle_share_of_a_run_weights_each_log_by_its_time():
     tokens = [torch.tensor([[100.0], [60.0]]), torch.tensor([[3000.0, 2000.0], [1000.0, 2000.0]])]
     seen = [160, 160 + 8000]
     history = [
-        {"loss": 1.0, "num_input_tokens_seen": n, "idle_share": idle_share(steps(t))}
-        for n, t in zip(seen, tokens, strict=True)
+        {"loss": 1.0, "tokens": n, "idle_share": idle_share(steps(t))} for n, t in zip(seen, tokens, strict=True)
     ]
     history.insert(1, {"eval_loss": 1.0})
     assert idle_share_of_run(history) == pytest.approx(idle_share(steps(torch.cat(tokens, dim=1))))
-    assert idle_share_of_run([{"loss": 1.0, "num_input_tokens_seen": 5}]) is None
+    assert idle_share_of_run([{"loss": 1.0, "tokens": 5}]) is None
 
 
 def test_float16_losses_that_overflow_are_left_out_and_end_the_run_after_20_steps_without_any_other():
