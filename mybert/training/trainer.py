@@ -30,10 +30,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
+from mybert.training.display import print_lines
 from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
-from mybert.training.live_display import LiveDisplay
 from mybert.training.loader_workers import ignore_signals_in_workers
-from mybert.training.log import History, log_in_lines, settle_trackers
+from mybert.training.log import History, settle_trackers
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective
@@ -99,7 +99,7 @@ class RunTrainer(Trainer):
         if dry_run:
             for reporter in (PrinterCallback, ProgressCallback):
                 self.remove_callback(reporter)
-        log_in_lines(self, LiveDisplay())
+        print_lines(self)
         settle_trackers(self)
         timer = StepTimer(self.report_speed, stop=dry_run)
         start = _StartOfTraining(self.metrics, self.history)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mybert.training.log import log_line
+from mybert.training.display import log_line
 
 
 @pytest.mark.parametrize("without_bar", [True, False])

@@ -15,7 +15,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from mybert import UserError
 from mybert.common.progress import Bar, sparkline
-from mybert.training.live_display import LiveDisplay
+from mybert.training.display import Display
 from mybert.training.log import check_login
 from mybert.training.options import TRACKERS
 from mybert.training.speed import StepMeasures
@@ -23,7 +23,7 @@ from mybert.training.speed import StepMeasures
 
 def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():
     screen = io.StringIO()
-    display = LiveDisplay(Console(file=screen, force_terminal=True, width=160))
+    display = Display(Console(file=screen, force_terminal=True, width=160))
     state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=400)
     display.on_train_begin(None, state, None)
     for step, loss in ((100, 4.0), (200, 3.0), (300, 2.5)):
@@ -42,7 +42,7 @@ def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():
 @pytest.mark.parametrize("width", [80, 100, 130])
 def test_the_display_of_a_training_takes_one_line(width):
     screen = io.StringIO()
-    display = LiveDisplay(Console(file=screen, force_terminal=True, width=width))
+    display = Display(Console(file=screen, force_terminal=True, width=width))
     state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=400_000)
     display.on_train_begin(None, state, None)
     state.global_step = 200_000

@@ -1,0 +1,171 @@
+"""What a training prints: a line for each log and, on a terminal, bars below the lines."""
+
+import itertools
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from mybert.common.metrics import metric_title
+from mybert.common.progress import bars_on, sparkline
+from mybert.common.quantities import counted, duration
+from mybert.common.tables import format_cell
+from mybert.common.terminal import line_width
+
+_TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
+_FORMATS = {
+    "tokens": lambda tokens: f"{tokens:,} tokens",
+    "tokens_per_second": lambda rate: f"{rate:,}/s",
+    "seconds_left": lambda seconds: f"{duration(seconds)} left",
+    "grad_norm": lambda norm: f"gradient norm {norm:.3g}",
+    "mfu": lambda share: f"{100 * share:.2g}% of peak speed",
+    "free_cores": lambda cores: f"other programs leave {cores:g} cores",
+    "idle_share": lambda share: f"idle {100 * share:.2g}%",
+}
+_HIDDEN = {"train_runtime", "seconds", "total_flos", "epoch", "update_ratio", "gradient_noise", "threads"}
+_HIDDEN |= {"optimizer_share"}
+_HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs"}  # the same in every evaluation
+_SPEEDS = ("_runtime", "_per_second", "_time")
+_OTHER_COLUMNS = 66
+"""Width of the columns of a bar other than the details, with large numbers."""
+
+
+def print_lines(trainer: Trainer) -> None:
+    """Makes `trainer` print lines, not dictionaries, and show bars on a terminal; a notebook keeps its table."""
+    if trainer.pop_callback(ProgressCallback):
+        trainer.add_callback(Display(Console(stderr=True, width=line_width(sys.stderr))))
+    elif trainer.pop_callback(PrinterCallback):
+        trainer.add_callback(Display())
+
+
+class Display(TrainerCallback):
+    """Prints lines during training only; the tables at the end show later evaluations.
+
+    Args:
+        console: where a bar for the training and one for an evaluation are shown; None for no bars.
+    """
+
+    def __init__(self, console: Console | None = None):
+        self.console = console
+        self.first: int | None = None  # steps done when training started; None outside of training
+        self._progress: Progress | None = None
+        self._evaluating: Any = None
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        self.first = state.global_step
+        if self.console is not None:
+            self._losses: list[float] = []
+            self._details: dict[str, str] = {}
+            self._progress = bars_on(self.console)
+            self._training = self._progress.add_task("training", total=state.max_steps, unit="steps", details="")
+            self._progress.update(self._training, completed=state.global_step)
+            self._progress.start()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self._progress is not None:
+            self._progress.update(self._training, completed=state.global_step, total=state.max_steps)
+
+    def on_prediction_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        eval_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if self._progress is None:
+            return
+        if self._evaluating is None:
+            total = len(eval_dataloader) if hasattr(eval_dataloader, "__len__") else None
+            self._evaluating = self._progress.add_task("evaluating", total=total, unit="batches", details="")
+        self._progress.advance(self._evaluating)
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self._progress is not None and self._evaluating is not None:
+            self._progress.remove_task(self._evaluating)
+            self._evaluating = None
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if self.first is None or not logs:
+            return
+        if self._progress is not None:
+            self._progress.update(self._training, details="  ".join(self._summary(logs)))
+        # None for a time budget, whose estimate changes during the run
+        planned = state.max_steps if args.max_steps in (-1, state.max_steps) else None
+        print(log_line(logs, state.global_step, planned, self.first), flush=True)
+
+    def _summary(self, logs: Mapping[str, float]) -> list[str]:
+        """As many details of the last logs as fit on one line."""
+        loss = logs.get("loss")
+        if isinstance(loss, float) and math.isfinite(loss):
+            self._losses.append(loss)
+        for name, title in (("loss", "loss"), ("eval_loss", "held-out"), ("tokens_per_second", "tokens/s")):
+            if name in logs:
+                self._details[title] = f"{title} {format_cell(logs[name])}"
+        details = [*self._details.values(), sparkline(self._losses)]
+        free = (self.console.width if self.console else 0) - _OTHER_COLUMNS
+        lengths = itertools.accumulate(len(part) + 2 for part in details)
+        return [part for part, length in zip(details, lengths, strict=True) if length <= free]
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.first = None
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int = 0) -> str:
+    """One log as a line.
+
+    Args:
+        logs: name → value, the argument of `Trainer.log`.
+        step, steps: number of steps done, and planned; None if the clock ends the run.
+        first: steps done when this session started.
+
+    >>> log_line({"loss": 2.5, "learning_rate": 1e-4, "epoch": 0.5}, 1000, 2000)
+    'step 1,000 of 2,000: loss 2.5, lr 0.0001'
+    """
+    if {"train_loss", "train_runtime"} <= logs.keys():
+        resumed = f" of this session, to {step:,}," if first else ""
+        time, loss = duration(logs["train_runtime"]), _number(logs["train_loss"])
+        return f"{counted(step - first, 'step')}{resumed} in {time}: mean loss {loss}"
+    is_evaluation = any(name.startswith("eval_") for name in logs)
+    if is_evaluation:
+        logs = {name: value for name, value in logs.items() if name.startswith("eval_") and not name.endswith(_SPEEDS)}
+        logs = {name.removeprefix("eval_"): value for name, value in logs.items()}
+    cells = [_cell(name, value) for name, value in logs.items() if name not in _HIDDEN]
+    planned = "" if steps is None else f" of {steps:,}"
+    return f"step {step:,}{planned}{', evaluation' if is_evaluation else ''}: {', '.join(cells)}"
+
+
+def _cell(name: str, value: Any) -> str:
+    if name in _FORMATS and isinstance(value, (int, float)) and math.isfinite(value):
+        return _FORMATS[name](value)
+    return f"{_TITLES.get(name) or metric_title(name)} {_number(value)}"
+
+
+def _number(value: Any) -> str:
+    """As in tables; very small and very large floats in scientific notation."""
+    in_tables = not isinstance(value, float) or 1e-3 <= abs(value) < 1e6
+    return format_cell(value) if in_tables else f"{value:.4g}"
