@@ -1,7 +1,5 @@
 """The commands that retrieval shares with others: `mybert finetune`, `evaluate` and `search`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from mybert.tasks.settings import EvaluateSettings
 
 
-def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
+def finetune(settings: "FinetuneSettings", arguments: "FinetuningArguments | None" = None) -> Path:
     """Trains the model of `settings.task`; see `mybert.finetuning.run` and `mybert.retrieval.training`."""
     if settings.task in SEARCH_TASKS:
         with needing("retrieval", f"--task {settings.task}"):
@@ -27,7 +25,7 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     return finetune(settings, arguments)
 
 
-def evaluate(settings: EvaluateSettings) -> Path:
+def evaluate(settings: "EvaluateSettings") -> Path:
     """Scores a model; see `mybert.evaluation.evaluate` and `mybert.retrieval.evaluation`."""
     if settings.documents:
         from mybert.retrieval.evaluation import evaluate_retrieval
@@ -38,13 +36,13 @@ def evaluate(settings: EvaluateSettings) -> Path:
     return evaluate(settings)
 
 
-def search_command(settings: SearchSettings) -> Path | None:
+def search_command(settings: "SearchSettings") -> Path | None:
     """As `search`; returns the output file, if there is one."""
     search(settings)
     return Path(settings.output) if settings.output else None
 
 
-def search(settings: SearchSettings) -> list[dict[str, Any]]:
+def search(settings: "SearchSettings") -> list[dict[str, Any]]:
     """Finds what is nearest to each query; see `mybert.embedding.search` and `mybert.retrieval.index`."""
     from mybert.embedding.search import search as search_queries
 
