@@ -109,8 +109,8 @@ class EpochSampler(Sampler[Any]):
             computing millions of them takes long.
     """
 
-    def __init__(self, first: Shuffled | TokenBudget, second: Shuffled | TokenBudget | None = None, multiple: int = 1):
-        self.first, self.second = first, second
+    def __init__(self, first: Shuffled | TokenBudget, *second: Shuffled | TokenBudget, multiple: int = 1):
+        self.first, self.second = first, second[0] if second else None
         self.fillers = -len(first) % multiple
         self.epoch = self.skip = 0
         self.switch: int | None = None
