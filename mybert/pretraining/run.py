@@ -257,7 +257,7 @@ def _finish(trainer: RunTrainer, settings: PretrainSettings, folder: RunFolder, 
         more = tokens | (budget.results(seen, settings.optimizer) if budget else {})
         results = write_report(trainer, settings, metrics, more, seconds)
         counts = {
-            "parameters": trainer.count_parameters(),
+            "parameters": sum(p.numel() for p in trainer.model.parameters()),
             "steps": results["steps"],
             "tokens_seen": results["tokens_seen"],
         }
