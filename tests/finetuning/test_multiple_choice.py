@@ -279,3 +279,8 @@ def test_rows_with_different_numbers_of_choices_are_predicted_as_if_alone(tiny_c
     assert [len(one["scores"]) for one in together] == [2, 3, 2]
     for one, other in zip(together, alone, strict=True):
         assert one["scores"] == pytest.approx(other["scores"], abs=1e-6) and one["choice"] == other["choice"]
+
+
+def test_the_error_of_a_row_is_what_the_right_choice_lacks():
+    predictions = [{"choice": 0, "scores": [0.75, 0.25]}, {"choice": 0, "scores": [0.75, 0.25]}]
+    assert task().errors(predictions, [0, 1]) == [0.0, 0.75]

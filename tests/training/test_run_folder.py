@@ -83,10 +83,10 @@ def test_a_setting_that_an_old_manifest_lacks_counts_as_its_default(start, tmp_p
     start()
     manifest = read_manifest(tmp_path / "out")
     del manifest["choices"]["size"]
-    same = RunFingerprint({"size": "small"}, manifest["inputs"], {"size": "small"})
-    same.check_same(manifest)
+    settings = Settings(str(tmp_path / "data"))
+    RunFingerprint.of(settings, manifest["inputs"]).check_same(manifest)
     with pytest.raises(UserError, match="--size is 'base', the run was started with 'small'"):
-        dataclasses.replace(same, choices={"size": "base"}).check_same(manifest)
+        RunFingerprint.of(dataclasses.replace(settings, size="base"), manifest["inputs"]).check_same(manifest)
 
 
 def test_a_folder_is_fresh_unfinished_or_complete(start, tmp_path):

@@ -1,11 +1,11 @@
-"""Which checkpoints of a run are removed."""
+"""Which checkpoints of a run are removed, and which are renamed."""
 
 import os
 
 import pytest
 from transformers.trainer_utils import rotate_checkpoints
 
-from mybert.training.sealed_checkpoints import drop_old
+from mybert.training.sealed_checkpoints import drop_old, set_aside
 
 
 @pytest.mark.parametrize("most", [None, 0, 1, 2, 3, 9])
@@ -22,3 +22,12 @@ def test_old_checkpoints_are_dropped_as_by_transformers(most, best, tmp_path):
         drop(folder, most, chosen, **options)
         left.append({path.name for path in folder.iterdir()})
     assert left[0] == left[1]
+
+
+def test_a_checkpoint_that_is_damaged_again_has_a_further_name(tmp_path, capsys):
+    for _ in range(3):
+        (tmp_path / "checkpoint-5").mkdir()
+        set_aside({tmp_path / "checkpoint-5": "a file is missing"}, None)
+    names = ["damaged-checkpoint-5", "damaged-checkpoint-5.1", "damaged-checkpoint-5.2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert capsys.readouterr().out.endswith("resuming from the first step (renamed: damaged-checkpoint-5.2)\n")
