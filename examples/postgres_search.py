@@ -33,7 +33,7 @@ def load(connection: psycopg.Connection, shard: Path) -> None:
 
 def nearest(connection: psycopg.Connection, embedder: Embedder, query: str, top: int = 5) -> list[tuple[float, str]]:
     """The texts with the highest cosines to the query, and these, best first."""
-    prompt = "query" if embedder.modules and "query" in embedder.modules.prompts else None
+    prompt = "query" if "query" in embedder.modules.prompts else None
     vector = str(embedder.texts([query], prompt_name=prompt)[0].tolist())
     found = "SELECT 1 - (vector <=> %s), text FROM passages ORDER BY vector <=> %s LIMIT %s"
     return connection.execute(found, [vector, vector, top]).fetchall()

@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
@@ -59,7 +58,7 @@ class Embedder:
         options: fields of `EncodingSettings`, where `model` is a name.
 
     Attributes:
-        modules: what follows the encoder; None: nothing does.
+        modules: what follows the encoder.
         width: the length of the vector of a text; that of a word has `H`.
         max_length: maximum tokens of a text or window, special tokens included.
         keeps_end: whether truncation removes the start of a text.
@@ -86,21 +85,21 @@ class Embedder:
         **options: Unpack["EmbedderKeywords"],
     ):
         self.settings = model = settings_of(EncodingSettings, model, options)
-        self.modules, encoder, self._refusal = find_modules(model.model)
+        self.modules, self._refusal = find_modules(model.model)
         try:
-            opened = checkpoint or _load(model, encoder)
+            opened = checkpoint or _load(model, self.modules.encoder)
         except UserError as error:
             raise self._refusal or error from error
         self.model, self.tokenizer = opened.model.base_model, opened.tokenizer
         config, tokenizer = self.model.config, self.tokenizer
         self.backend = tokenizer.plain_text_backend()
-        if self.modules and self.modules.lower_case:
+        if self.modules.lower_case:
             normalizer = [self.backend.normalizer] if self.backend.normalizer else []
             self.backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
         self.keeps_end = tokenizer.truncation_side == "left"
-        self.width = config.hidden_size if self.modules is None else self._width(self.modules)
-        own, dtype = (self.modules.max_length, self.modules.dtype) if self.modules else (None, None)
+        self.width = self._width()
+        own, dtype = self.modules.max_length, self.modules.dtype
         if dtype not in (None, "auto", "float32") and model.dtype == "float32":
             logger.warning(
                 "%s asks for %s, in which sentence-transformers rounds; these vectors are computed in float32",
@@ -109,7 +108,7 @@ class Embedder:
         self.max_length = self.settings.max_length or (
             min(own, config.max_position_embeddings) if own else trained_tokens(config, tokenizer)
         )
-        self.long_texts = self.settings.long_texts or ("refuse" if self.modules is None else "truncate")
+        self.long_texts = self.settings.long_texts or ("truncate" if self.modules.names else "refuse")
         self.default_prompt = self.prompt()
         room = self.max_length - 2
         self.stride = stride_below(room, self.settings.stride, default=room // 2)
@@ -117,10 +116,10 @@ class Embedder:
         self.tokens = self.truncated = 0
 
     @torch.inference_mode()
-    def _width(self, modules: SentenceModules) -> int:
-        pooled = len(modules.poolings) * self.model.config.hidden_size
+    def _width(self) -> int:
+        pooled = len(self.modules.poolings) * self.model.config.hidden_size
         try:
-            return modules.apply(torch.zeros(1, pooled)).shape[1]
+            return self.modules.apply(torch.zeros(1, pooled)).shape[1]
         except RuntimeError as error:
             raise UserError(f"the modules of {self.settings.model} do not fit each other ({cause(error)})") from error
 
@@ -141,7 +140,7 @@ class Embedder:
         name = name or self.settings.prompt_name
         if self.settings.prompt is not None:
             return self.settings.prompt
-        return (self.modules or SentenceModules(Path())).prompt(name)
+        return self.modules.prompt(name)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Number of tokens of each text, special tokens included."""
@@ -199,8 +198,7 @@ class Embedder:
             raise UserError(f"pooling: expected {', '.join(POOLING_MODES)} or pooler, found {pooling!r}")
         if pooling is None:
             self.check_modules()
-        own = self.modules if pooling is None else None
-        modules = own or SentenceModules(Path(), poolings=(pooling or "mean",))
+        modules = self.modules if pooling is None else SentenceModules("", poolings=(pooling,))
         if pooling == "pooler" and self.model.pooler is None:
             raise UserError(f"{self.settings.model} has no trained pooler; use mean or cls")
         if pooling == "pooler" and self.settings.layers != [-1]:

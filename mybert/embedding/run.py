@@ -43,7 +43,7 @@ def embed(settings: EmbedSettings) -> Path:
         return output
     with job.working() as (path, scratch, parts):
         embedder = Embedder(settings)
-        if embedder.modules and settings.pooling not in (None, "words"):
+        if embedder.modules.names and settings.pooling not in (None, "words"):
             replaced = ", ".join(embedder.modules.names)
             print(f"--pooling {settings.pooling} replaces the modules of {settings.model} ({replaced})")
         texts = _stored(settings, embedder, scratch)

@@ -135,14 +135,14 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
     encoding = {key: value for key, value in made.items() if key in fields}
     own = {"model": name, "device": settings.device, "prompt": settings.prompt, "prompt_name": settings.prompt_name}
     embedder = Embedder(EncodingSettings(**encoding | own))
-    needed = embedder.modules.document_prompt() if embedder.modules and pooling is None else None
+    needed = embedder.modules.document_prompt() if pooling is None else None
     if needed and made and made.get("prompt") is made.get("prompt_name") is None:
         logger.warning(
             "%s was made without the prompt %r that %s has for documents; better results have the vectors of "
             "`mybert embed --prompt-name %s`",
             *(path, needed, name, needed),
         )
-    if embedder.modules and pooling is None and not embedder.modules.ranks_by_cosine:
+    if pooling is None and not embedder.modules.ranks_by_cosine:
         logger.warning(
             "%s compares texts by %r, and mybert search by the cosine, so that the order differs; use "
             "SentenceTransformer.similarity for its own",
@@ -156,7 +156,7 @@ def _vectors(
 ) -> np.ndarray:
     """(queries, width); `before` is the number of queries before these."""
     prompt = embedder.default_prompt
-    if embedder.modules and settings.prompt is None and settings.prompt_name is None:
+    if settings.prompt is None and settings.prompt_name is None:
         prompt = embedder.modules.query_prompt()
     encoded, most = embedder.encode(queries, prompt), embedder.max_length - 2
     for number, ids in enumerate(encoded, before + 1):

@@ -54,7 +54,7 @@ class SimilarityPredictor(Predictor):
         own = {"device": settings.device, "dtype": settings.dtype}
         self.embedder = embedder = Embedder(settings.model, checkpoint=self._checkpoint, **own)
         embedder.check_modules()
-        if embedder.modules and (embedder.default_prompt or embedder.modules.lower_case):
+        if embedder.default_prompt or embedder.modules.lower_case:
             raise UserError(
                 f"{settings.model} changes texts first (prompt, do_lower_case); similarities cannot show that"
             )

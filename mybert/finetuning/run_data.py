@@ -179,9 +179,8 @@ def _with_length(
     lines: list[str] = []
     if settings.max_length is None:
         limit = trained_tokens(task.config, tokenizer)
-        modules = find_modules(settings.model)[0] if few_labels else None
-        if modules and modules.max_length:
-            limit = min(limit, modules.max_length)
+        own = find_modules(settings.model)[0].max_length if few_labels else None
+        limit = min(limit, own or limit)
         task, lines = with_max_length(task, counts[:, 0], limit, settings.model)
     length = tokenizer.model_max_length = task.options.length
     return task.with_config(finetuned={**task.config.finetuned, "max_length": length}), lines

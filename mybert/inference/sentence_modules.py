@@ -55,16 +55,16 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 @dataclass
 class SentenceModules:
-    """What sentence-transformers computes for a text.
+    """What sentence-transformers computes for a text. The defaults are those of a plain BERT.
 
     Attributes:
-        encoder: folder of the encoder and the tokenizer.
+        encoder: folder of the encoder and the tokenizer; of a plain BERT, its folder or name.
         max_length: maximum tokens of a text; None: that of the tokenizer.
         lower_case: texts are lower-cased first.
         poolings: modes of the pooling, whose vectors are concatenated.
         pools_prompt: whether the tokens of a prompt are pooled too.
         layers: (N, H) → (N, width), applied to the pooled vectors.
-        names: the modules after the encoder, for messages.
+        names: the modules after the encoder; none: a plain BERT.
         prompts: text by name that is put before a text.
         default_prompt: name of the prompt of a text for which none is chosen.
         dtype: in which sentence-transformers computes, if the folder says so.
@@ -72,7 +72,7 @@ class SentenceModules:
         similarity: how vectors are compared: cosine, dot, euclidean or manhattan.
     """
 
-    encoder: Path
+    encoder: str
     max_length: int | None = None
     lower_case: bool = False
     poolings: tuple[str, ...] = ("mean",)
@@ -134,7 +134,7 @@ class TextVectors(nn.Module):
     def __init__(self, encoder: PreTrainedModel, modules: SentenceModules | None, name: str):
         super().__init__()
         self.base_model, self.config, self.device = encoder, encoder.config, encoder.device
-        self.modules_after = modules or SentenceModules(Path())
+        self.modules_after = modules or SentenceModules(name)
         if self.modules_after.poolings not in (("mean",), ("cls",)):
             found = ", ".join(self.modules_after.poolings)
             raise UserError(f"{name}: similarities need a pooling by mean or cls, the checkpoint has {found}")
@@ -163,21 +163,18 @@ def modules_folder(name: str) -> Path | None:
     return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
 
 
-def find_modules(name: str) -> tuple[SentenceModules | None, str, UserError | None]:
-    """The modules of a sentence encoder, or None; the name of the encoder to load; why the modules cannot be used,
-    which matters only without another pooling.
-    """
+def find_modules(name: str) -> tuple[SentenceModules, UserError | None]:
+    """The modules of a checkpoint; why they cannot be used, which matters only without another pooling."""
     with contextlib.nullcontext() if Path(name).is_dir() else explain_unreadable(name):
         folder = modules_folder(name)
     if folder is None:
-        return None, name, None
+        return SentenceModules(name), None
     try:
-        modules = read_sentence_modules(folder)
-        return modules, str(modules.encoder), None
+        return read_sentence_modules(folder), None
     except UserError as error:
         with contextlib.suppress(UserError, IndexError):
-            return None, str(folder / module_entries(folder)[0]["path"]), error
-        return None, name, error
+            name = str(folder / module_entries(folder)[0]["path"])
+        return SentenceModules(name), error
 
 
 def module_entries(folder: Path) -> list[dict[str, str]]:
@@ -206,7 +203,7 @@ def read_sentence_modules(folder: Path) -> SentenceModules:
     first, *others = module_entries(folder) or [{"type": "no module", "path": ""}]
     if _kind(first) != "Transformer":
         raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {ELSEWHERE}")
-    found = SentenceModules(folder / first["path"])
+    found = SentenceModules(str(folder / first["path"]))
     _read_encoder_settings(found)
     _read_prompts(found, folder / SENTENCE_SETTINGS)
     poolings = 0
@@ -234,7 +231,7 @@ def _kind(entry: dict[str, str]) -> str:
 
 
 def _read_encoder_settings(found: SentenceModules) -> None:
-    files = [found.encoder / f"sentence_{name}_config.json" for name in _SETTINGS]
+    files = [Path(found.encoder) / f"sentence_{name}_config.json" for name in _SETTINGS]
     file = next((file for file in files if file.is_file()), None)
     settings = {} if file is None else read_json_object(file, "copy it again")
     length = settings.pop("max_seq_length", None)

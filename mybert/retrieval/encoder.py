@@ -7,6 +7,7 @@ import numpy as np
 
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
+from mybert.inference.sentence_modules import SentenceModules
 
 Progress = Callable[[int], object]
 
@@ -21,14 +22,12 @@ class Encoder:
 
     def __init__(self, model: str, plain: bool = False, **options: Any):
         self.embedder = Embedder(EncodingSettings(model, normalize=True, long_texts="truncate", **options))
-        modules = None if plain else self.embedder.modules
+        modules = SentenceModules(model) if plain else self.embedder.modules
         self.width = self.embedder.model.config.hidden_size if plain else self.embedder.width
         self._pooling = "mean" if plain else None
-        self._query = modules.query_prompt() if modules else ""
-        name = modules.document_prompt() if modules else None
-        self._document = modules.prompts[name] if modules and name else ""
-        default = modules.prompt(None) if modules else ""  # for texts of a kind without a prompt of its own
-        self._query, self._document = self._query or default, self._document or default
+        default = modules.prompt(None)  # for texts of a kind without a prompt of its own
+        self._query = modules.query_prompt() or default
+        self._document = modules.prompts.get(modules.document_prompt() or "", default)
 
     @property
     def room(self) -> int:

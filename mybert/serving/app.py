@@ -190,8 +190,7 @@ class Service:
         """TEI's `/info`, and the routes and limits of the service."""
         self._check_key(request)
         served, settings = self.checkpoint, self._settings
-        modules = served.embedder.modules if served.embedder else None
-        pooling = settings.pooling or ("+".join(modules.poolings) if modules else "mean")
+        pooling = settings.pooling or ("+".join(served.embedder.modules.poolings) if served.embedder else "mean")
         kind: dict[str, Any] = {"embedding": {"pooling": pooling}}
         if served.predictor is not None:
             labels = served.predictor.task.config
