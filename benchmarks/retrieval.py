@@ -21,8 +21,8 @@ from transformers.utils import logging
 from mybert import finetune
 from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Texts, read_judgements, read_texts
-from mybert.retrieval.document_vectors import DocumentVectors
 from mybert.retrieval.encoder import Encoder
+from mybert.retrieval.passages import DocumentVectors
 from mybert.retrieval.ranking import combined, score_ranking
 from mybert.retrieval.words import Words, best_rows
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from mybert.common.errors import UserError, did_you_mean
 from mybert.common.json_io import read_json_object
 from mybert.common.machine import hardware
 
@@ -157,6 +158,20 @@ def identity(name: str) -> dict[str, str]:
         return {"path": name, "sha256": digest.hexdigest()}
     kept = next((part for part in (name, name.split(":")[0]) if Path(part).is_file() or Path(part).is_dir()), None)
     return {"path": name} | ({"sha256": fingerprint(kept)} if kept else {})  # NAME:CONFIG:SPLIT may be a folder's
+
+
+def check_maker(made: Path, recorded: dict[str, str], model: str, remedy: str) -> None:
+    """Raises a UserError if `model` is not the one that the manifest of `made` records; `remedy` makes it again."""
+    if recorded.get("sha256") and not Path(model).exists():
+        raise UserError(
+            f"the model {model} of {made} does not exist; name the folder that it was moved to by "
+            f"--model{did_you_mean(model)}"
+        )
+    if recorded and (identity(model).get("sha256") or model) != (recorded.get("sha256") or recorded.get("path")):
+        raise UserError(
+            f"{made} was made by {recorded['path']}, and {model} has other files; name the same model by --model, or "
+            f"{remedy}"
+        )
 
 
 def versions() -> dict[str, str]:

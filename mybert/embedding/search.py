@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from mybert.artifacts.manifest import identity, json_line, write_manifest
+from mybert.artifacts.manifest import check_maker, identity, json_line, write_manifest
 from mybert.artifacts.staging import manifest_beside, staged_file
-from mybert.common.errors import UserError, did_you_mean
+from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.common.tables import print_table
 from mybert.embedding.embedder import Embedder
@@ -122,15 +122,7 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
     pooling = made.get("pooling")
     if pooling == "words":
         raise UserError(f"{path} holds vectors of words; make vectors of texts by `mybert embed --pooling mean`")
-    if recorded.get("sha256") and not Path(name).exists():
-        raise UserError(
-            f"the model {name} does not exist; name the folder that it was moved to by --model{did_you_mean(name)}"
-        )
-    if recorded and (identity(name).get("sha256") or name) != (recorded.get("sha256") or recorded.get("path")):
-        raise UserError(
-            f"{path} was made by {recorded['path']}, and {name} has other files; name the same model by --model, or "
-            "run `mybert embed` again"
-        )
+    check_maker(path, recorded, name, "run `mybert embed` again")
     fields = {field.name for field in dataclasses.fields(EncodingSettings)} - {"prompt", "prompt_name"}
     encoding = {key: value for key, value in made.items() if key in fields}
     own = {"model": name, "device": settings.device, "prompt": settings.prompt, "prompt_name": settings.prompt_name}

@@ -17,7 +17,7 @@ from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.retrieval.collections import IDS
 from mybert.retrieval.index import Index
-from mybert.retrieval.records import IndexedDocument, IndexOptions
+from mybert.retrieval.records import IndexedDocument
 from mybert.retrieval.settings import IndexSettings
 
 _SAMPLE = 500  # documents that show the language, and how much BM25 counts
@@ -51,11 +51,10 @@ def build_index(settings: IndexSettings) -> Path:
             if (folder / MANIFEST).is_file():
                 index = Index(folder, **options)
             else:
-                made = IndexOptions(**{name: getattr(settings, name) for name in IndexOptions.__dataclass_fields__})
                 sample = list(itertools.islice(_documents(settings, Counter()), _SAMPLE))
                 if not sample:
                     raise UserError("the inputs hold no document with a text; check them and --text-column")
-                index = Index.create(folder, settings.model, made, settings, sample, **options)
+                index = Index.create(folder, settings, sample, **options)
             counts = _add(index, settings, skipped)
             index.finish(job.digest)
             del index  # Windows renames no folder with mapped files

@@ -1,19 +1,22 @@
-"""Vectors of queries and passages: an `Embedder` with the prompts of a retriever, whose vectors have length 1."""
+"""The models of an index: vectors of queries and passages, of length 1, and scores of pairs of them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
+from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import SentenceModules
+from mybert.tasks.settings import PredictorSettings
 
 Progress = Callable[[int], object]
 
 
 class Encoder:
-    """A checkpoint as a retriever. Texts longer than the model reads are truncated.
+    """An `Embedder` with the prompts of a retriever. Texts longer than the model reads are truncated.
 
     Args:
         plain: leave out what follows the encoder and all prompts: the mean of the last hidden states alone.
@@ -45,3 +48,29 @@ class Encoder:
 
     def _vectors(self, texts: Sequence[str], prompt: str, progress: Progress | None) -> np.ndarray:
         return self.embedder.vectors(self.embedder.encode(texts, prompt), self._pooling, progress, prompt)
+
+
+class Reranker:
+    """A checkpoint of text-classification with one score, or two classes of which the second is relevant.
+
+    Args:
+        options: `device` and `dtype` of `PredictorSettings`.
+    """
+
+    def __init__(self, model: str, **options: Any):
+        self._predictor = Predictor(PredictorSettings(model=model, **options))
+        task = self._predictor.task
+        labels = task.config.num_labels if task.name == "text-classification" else 0
+        if labels not in (1, 2):
+            found = f"{labels} classes" if labels else f"the task {task.name}"
+            raise UserError(
+                f"--reranker {model}: expected one score or two classes for a pair of texts, found {found}"
+            )
+        self._relevant = task.config.id2label[1] if labels == 2 else None
+
+    def scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
+        """(passages,) higher for those that answer the query; probabilities for two classes."""
+        found = self._predictor([(query, passage) for passage in passages])
+        if self._relevant is None:
+            return np.array([one["score"] for one in found])
+        return np.array([one["scores"][self._relevant] for one in found])

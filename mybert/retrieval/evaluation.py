@@ -26,8 +26,8 @@ from mybert.common.tables import RETRIEVAL_SYSTEMS, print_table
 from mybert.io.sources import describe_sources, find_sources
 from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
-from mybert.retrieval.document_vectors import DocumentVectors
 from mybert.retrieval.encoder import Encoder
+from mybert.retrieval.passages import DocumentVectors
 from mybert.retrieval.ranking import METRICS, combined, score_ranking
 from mybert.retrieval.words import Words, best_rows
 from mybert.tasks.settings import EvaluateSettings

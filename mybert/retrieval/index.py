@@ -1,6 +1,5 @@
 """`Index`: documents that can be searched by meaning and by words, on disk."""
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
@@ -9,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from mybert.artifacts.manifest import identity
-from mybert.common.errors import UserError, did_you_mean, short, short_list
+from mybert.artifacts.manifest import check_maker, identity
+from mybert.common.errors import UserError, short, short_list
 from mybert.embedding.settings import MODES
 from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
-from mybert.retrieval.encoder import Encoder, Progress
+from mybert.retrieval.encoder import Encoder, Progress, Reranker
 from mybert.retrieval.passages import PassageCutter
 from mybert.retrieval.ranking import combined, words_unit
-from mybert.retrieval.records import Hit, IndexedDocument, IndexOptions, as_document
-from mybert.retrieval.reranker import Reranker
+from mybert.retrieval.records import Hit, IndexedDocument, as_document
 from mybert.retrieval.segments import Segment, write_segment
+from mybert.retrieval.settings import FIXED, IndexSettings
 from mybert.retrieval.store import Place, SegmentStore
 from mybert.retrieval.words import Analyzer, Postings, Words, best_positive, best_rows, guess_language
 from tokenization.word_counting import batches
@@ -58,24 +57,19 @@ class Index:
 
     @classmethod
     def create(
-        cls,
-        folder: Path,
-        model: str,
-        made: IndexOptions,
-        settings: Any,
-        sample: Sequence[IndexedDocument],
-        **options: Any,
+        cls, folder: Path, settings: IndexSettings, sample: Sequence[IndexedDocument], **options: Any
     ) -> "Index":
         """Creates an index without documents in an existing folder.
 
         Args:
             sample: documents that show the language, and how much BM25 counts.
         """
-        path = str(Path(model).resolve()) if Path(model).exists() else model
+        path = str(Path(settings.model).resolve()) if Path(settings.model).exists() else settings.model
         encoder, texts = Encoder(path, **options), [document.text for document in sample]
         weight = balance([document.title for document in sample], texts, encoder.queries, encoder.passages)
-        chosen = {"language": made.language or guess_language(texts), "words_weight": weight}
-        SegmentStore.create(folder, settings, identity(path), dataclasses.asdict(made) | chosen)
+        made = {name: getattr(settings, name) for name in FIXED}
+        chosen = {"language": settings.language or guess_language(texts), "words_weight": weight}
+        SegmentStore.create(folder, settings, identity(path), made | chosen)
         index = cls(folder, **options)
         index._encoder = encoder
         return index
@@ -93,7 +87,8 @@ class Index:
     def encoder(self) -> Encoder:
         """The model; loaded when it is first needed."""
         if self._encoder is None:
-            self._check_model()
+            recorded = self.store.manifest["inputs"]["model"]
+            check_maker(self.folder, recorded, self.model, "index the documents again")
             self._encoder = Encoder(self.model, **self._options)
         return self._encoder
 
@@ -206,20 +201,6 @@ class Index:
                 self.store.commit(self.store.without(gone))
                 self.store.merge()
         return len(gone)
-
-    def _check_model(self) -> None:
-        recorded = self.store.manifest["inputs"]["model"]
-        if recorded.get("sha256") and not Path(self.model).exists():
-            raise UserError(
-                f"the model {self.model} of {self.folder} does not exist; name the folder that it was moved to by "
-                f"--model{did_you_mean(self.model)}"
-            )
-        found = identity(self.model)
-        if (found.get("sha256") or self.model) != (recorded.get("sha256") or recorded["path"]):
-            raise UserError(
-                f"{self.folder} was made by {recorded['path']}, and {self.model} is another model; name the same one, "
-                "or index the documents again"
-            )
 
     def _ranked(
         self, query: str, mode: str, allowed: Sequence[np.ndarray], depth: int

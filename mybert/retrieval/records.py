@@ -59,16 +59,6 @@ class Hit:
         return own | rename_taken(self.columns, own)
 
 
-@dataclass(frozen=True)
-class IndexOptions:
-    """How an index is made; fixed when it is created. See `IndexSettings`."""
-
-    passage_tokens: int = 200
-    overlap: int = 40
-    precision: str = "float32"
-    language: str | None = None
-
-
 def as_document(given: IndexedDocument | Mapping[str, Any]) -> IndexedDocument:
     """A document that may be given as a dictionary of its columns."""
     if isinstance(given, IndexedDocument):

@@ -241,18 +241,13 @@ def _join_arrays(path: Path, arrays: Sequence[np.ndarray], kept: Sequence[np.nda
     joined.flush()
 
 
-def _graph(dimensions: int, is_binary: bool) -> Any:
-    with needing("retrieval", "an index"):
-        from usearch.index import Index
-    kind = {"metric": "hamming", "dtype": "b1"} if is_binary else {"metric": "cos", "dtype": "i8"}
-    return Index(ndim=dimensions, connectivity=_CONNECTIVITY, expansion_add=_EXPANSION_ADD, **kind)
-
-
 def _build_graph(folder: Path) -> None:
     """Writes graph.usearch: the int8 vectors or bits of all passages, each linked to near ones."""
-    bits, vectors = folder / "bits.npy", np.load(folder / "vectors.npy", mmap_mode="r")
-    codes = np.load(bits, mmap_mode="r") if bits.is_file() else vectors
-    graph = _graph(codes.shape[1] * (8 if bits.is_file() else 1), bits.is_file())
+    is_binary = (folder / "bits.npy").is_file()
+    codes = np.load(folder / ("bits.npy" if is_binary else "vectors.npy"), mmap_mode="r")
+    kind = {"metric": "hamming", "dtype": "b1"} if is_binary else {"metric": "cos", "dtype": "i8"}
+    dimensions = codes.shape[1] * (8 if is_binary else 1)
+    graph = _usearch()(ndim=dimensions, connectivity=_CONNECTIVITY, expansion_add=_EXPANSION_ADD, **kind)
     for block, chosen in _blocks(codes, np.arange(len(codes))):
         chosen = _as_int8(chosen) if chosen.dtype == np.float32 else np.ascontiguousarray(chosen)
         graph.add(np.arange(block.start, block.stop, dtype=np.uint64), chosen)
@@ -261,11 +256,13 @@ def _build_graph(folder: Path) -> None:
 
 def _open_graph(path: Path) -> Any:
     """The graph, memory mapped; None if there is none."""
-    if not path.is_file():
-        return None
+    return _usearch().restore(str(path), view=True) if path.is_file() else None
+
+
+def _usearch() -> Any:
     with needing("retrieval", "an index"):
         from usearch.index import Index
-    return Index.restore(str(path), view=True)
+    return Index
 
 
 def _write_rows(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:

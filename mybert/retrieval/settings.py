@@ -12,6 +12,8 @@ from mybert.settings.declare import FOLDER, MODEL, TEXTS, as_list, check, check_
 from mybert.settings.shared import DeviceOptions, OutputFolder, ResumeOptions, TextFileOptions
 
 PRECISIONS = ("float32", "int8", "binary")
+FIXED = ("passage_tokens", "overlap", "precision", "language")
+"""The settings that are chosen when an index is made."""
 CHECKPOINT_OR_INDEX = "mybert.retrieval.settings:check_checkpoint_or_index"
 """The function that checks the name of an input; see `setting`."""
 
@@ -75,9 +77,8 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
             raise UserError("--delete changes an index; to add documents to it too, say --add")
         change = "--add" if self.add else "--delete"
         check_effect(self, "overwrite resume", not self.changes, f"with {change}; remove it")
-        own = {name: getattr(type(self), name) for name in ("passage_tokens", "overlap", "precision", "language")}
-        for name, default in own.items() if self.changes else ():
-            if getattr(self, name) != default:
+        for name in FIXED:
+            if self.changes and getattr(self, name) != getattr(type(self), name):
                 raise UserError(f"--{name.replace('_', '-')} is fixed when an index is made; remove it")
 
     @property

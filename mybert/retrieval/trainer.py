@@ -139,7 +139,7 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
         corpus = {str(number): text for number, text in enumerate(passages)}
         number_of = {text: number for number, text in corpus.items()}
         super().__init__(
-            dict(enumerate_texts(relevant)),
+            {str(number): text for number, text in enumerate(relevant)},
             corpus,
             {str(i): {number_of[text] for text in found} for i, found in enumerate(relevant.values())},
             accuracy_at_k=[1],
@@ -152,11 +152,6 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
         found = super().__call__(model, None)
         named = {name.rpartition("_")[2]: float(value) for name, value in found.items()}
         return {name: named[name] for name in (METRIC, "mrr@10", "recall@100", "map@100")}
-
-
-def enumerate_texts(texts: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
-    """Each text under its number."""
-    return [(str(number), text) for number, text in enumerate(texts)]
 
 
 class HeldOutReranking(CrossEncoderRerankingEvaluator):

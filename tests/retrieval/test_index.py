@@ -407,7 +407,7 @@ def test_equal_documents_are_a_warning(tmp_path, encoder, caplog):
 def test_an_index_of_another_model_or_version_is_refused(tmp_path, encoder, models):
     index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
     other = str(models("filler"))
-    with pytest.raises(UserError, match=r"was made by .* is another model; name the same one"):
+    with pytest.raises(UserError, match=r"was made by .* has other files; name the same model"):
         Index(tmp_path / "index", model=other).search("cats")
     manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
     (tmp_path / "index" / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
