@@ -28,12 +28,8 @@ class PassageCutter:
         self._backend, self._most, self._overlap = embedder.backend, most, overlap
         self._language = "en" if language == "any" else language
 
-    def spans(self, title: str, text: str) -> list[tuple[int, int]]:
-        """Start and end of each passage in `text`; one for a text that fits, or has no words."""
-        return next(self.of_documents([(title, text)]))
-
     def of_documents(self, documents: Sequence[tuple[str, str]]) -> Iterator[list[tuple[int, int]]]:
-        """The `spans` of each document, a title and a text."""
+        """Start and end of each passage of each document, a title and a text; one for a text that fits or is empty."""
         titles = self._lengths([title for title, _ in documents])
         lengths = self._lengths([text if len(text) < _CHARACTERS else "" for _, text in documents])
         for (_, text), of_title, length in zip(documents, titles, lengths, strict=True):
