@@ -45,19 +45,10 @@ def staged_folder(
         left: the temporary folder of an interrupted run, to be used instead of a new one.
         keep: called with the folder on failure; returns whether to keep it.
     """
-    refuse = functools.partial(refuse_existing, overwrite=overwrite, stage=stage, inputs=inputs)
-    refuse(path)
-    path = Path(path).resolve()  # follow a symbolic link: its target is replaced
-    with exclusive_lock(path):
-        refuse(path)  # another run may have created it meanwhile
-        folder = left or _temporary_folder(path)
-        try:
-            with report_full_disk(path):
-                yield folder
-            replace_folder(folder, path)
-        finally:
-            if not keep(folder):
-                shutil.rmtree(folder, ignore_errors=True)
+    refuse = functools.partial(refuse_existing, path, overwrite=overwrite, stage=stage, inputs=inputs)
+    with _staging(path, refuse, left, keep) as (folder, path):
+        yield folder
+        replace_folder(folder, path)
 
 
 @contextlib.contextmanager
@@ -80,19 +71,28 @@ def staged_file(
         overwrite: whether to replace an existing file that has a manifest.
         left, keep: the temporary folder, as for `staged_folder`.
     """
-    given, path = Path(path), Path(path).resolve()  # follow a symbolic link: its target is replaced
-    refuse_existing_file(given, inputs, overwrite=overwrite)
-    manifest = manifest_beside(path)
+    refuse = functools.partial(refuse_existing_file, path, inputs, overwrite=overwrite)
+    with _staging(path, refuse, left, keep) as (folder, path):
+        yield folder / path.name
+        manifest_beside(path).unlink(missing_ok=True)  # a manifest must never describe another file
+        (folder / path.name).replace(path)
+        if (folder / MANIFEST).exists():
+            (folder / MANIFEST).replace(manifest_beside(path))
+
+
+@contextlib.contextmanager
+def _staging(
+    path: str | Path, refuse: Callable[[], None], left: Path | None, keep: Callable[[Path], bool]
+) -> Iterator[tuple[Path, Path]]:
+    """Yields a temporary folder beside an output, and the path of this. `refuse` raises if it must not be written."""
+    refuse()
+    path = Path(path).resolve()  # follow a symbolic link: its target is replaced
     with exclusive_lock(path):
-        refuse_existing_file(given, inputs, overwrite=overwrite)
+        refuse()  # another run may have created it meanwhile
         folder, done = left or _temporary_folder(path), False
         try:
             with report_full_disk(path):
-                yield folder / path.name
-            manifest.unlink(missing_ok=True)  # a manifest must never describe another file
-            (folder / path.name).replace(path)
-            if (folder / MANIFEST).exists():
-                (folder / MANIFEST).replace(manifest)
+                yield folder, path
             done = True
         finally:
             if done or not keep(folder):
