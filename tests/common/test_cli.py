@@ -3,16 +3,12 @@
 import argparse
 import dataclasses
 import io
-import os
 import pkgutil
 import re
-import select
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -217,29 +213,6 @@ def test_a_shell_completes_options(shell, capsys):
     ask = f"{capsys.readouterr().out}\n{ASK[shell].format('--dedup')}"
     run = subprocess.run([shell, "-c", ask], capture_output=True, text=True)
     assert "--deduplicate-near" in run.stdout.split(), run.stdout + run.stderr
-
-
-@pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
-def test_zsh_completes_options(capsys, tmp_path):
-    import pty  # not on Windows
-
-    cli.main(["--completion", "zsh"])
-    (tmp_path / "_mybert").write_text(capsys.readouterr().out)
-    start = f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; print star''ted\n"
-    shell, terminal = pty.fork()  # zsh completes in a terminal only
-    if shell == 0:
-        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb"})
-    try:
-        for words, expected in ((start, "started"), ("mybert corpus --dedup\t", "--deduplicate")):
-            os.write(terminal, words.encode())
-            shown, end = "", time.monotonic() + 60
-            while expected not in shown and time.monotonic() < end:
-                if select.select([terminal], [], [], 1)[0]:
-                    shown += os.read(terminal, 4096).decode(errors="replace")
-            assert expected in shown, shown
-    finally:
-        os.kill(shell, signal.SIGKILL)
-        os.waitpid(shell, 0)
 
 
 def test_a_closed_pipe_is_not_an_error():

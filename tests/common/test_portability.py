@@ -33,21 +33,6 @@ def test_text_is_written_with_the_same_bytes_on_every_system():
     assert not [found for path in FILES for found in writes_without_newline(path)]
 
 
-@pytest.mark.parametrize(
-    ("line", "count"),
-    [
-        ("open(path, encoding='utf-8')", 0),
-        ("open(path, 'wb')", 0),
-        ("path.open('w', encoding='utf-8')", 1),
-        ("path.write_text(text, encoding='utf-8')", 1),
-        ("path.write_text(text, encoding='utf-8', newline='\\n')", 0),
-    ],
-)
-def test_the_check_finds_calls_that_depend_on_the_system(line, count, tmp_path):
-    (tmp_path / "module.py").write_text(line, encoding="utf-8")
-    assert len(list(writes_without_newline(tmp_path / "module.py"))) == count
-
-
 def test_unix_paths_are_only_in_guarded_places():
     found = {}
     for path in FILES:

@@ -408,11 +408,6 @@ def test_a_value_that_its_declaration_does_not_allow_is_refused(given, message):
     assert str(raised.value) == message
 
 
-def test_a_choice_on_the_command_line_is_refused_with_the_most_similar_one():
-    with pytest.raises(UserError, match=r"--case: expected lower or upper, found 'uper'; did you mean 'upper'\?"):
-        parse("a", "--case", "uper")
-
-
 def test_a_given_setting_without_effect_is_named():
     given = Declared(model="m", words=["a"], way="upper")
     check_effect(given, "words way", True, "without --cases")

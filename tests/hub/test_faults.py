@@ -96,19 +96,6 @@ def test_a_commit_whose_response_was_lost_is_found_by_the_next_push(hub, client,
     assert new != old and send().commit == new, "the complete new state, and no second commit"
 
 
-@pytest.mark.parametrize(
-    "fault, waits",
-    [
-        ({"status": 500, "times": 2}, [[1, 2]]),
-        ({"status": 429, "headers": {"Retry-After": "7"}}, [[8], [1]]),  # huggingface_hub 1.17 ignores the header
-    ],
-)
-def test_the_client_waits_for_a_server_that_is_overloaded(hub, client, send, old, changed, fault, waits):
-    hub.fail("PUT", WEIGHTS, **fault)
-    finishes(hub, send, old)
-    assert client in waits
-
-
 def test_without_a_token_or_a_hub_the_push_ends_before_the_bundle_is_made(hub, client, send, monkeypatch, tmp_path):
     monkeypatch.setattr(push_module, "make_bundle", None)
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))

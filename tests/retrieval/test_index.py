@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -119,15 +118,6 @@ def test_many_small_additions_leave_few_segments(tmp_path, encoder):
         assert ids(index.search(query, 10, "words")) == brute_force(encoder, DOCUMENTS, query, "words", 10)
 
 
-def test_merged_passages_are_in_few_batches(tmp_path, encoder):
-    """A batch of one row takes more space on the disk than its text, and time to find."""
-    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:1])
-    for one in DOCUMENTS[1:8]:
-        index.add([one])
-    first = index.store.segments[0]
-    assert len(first) > 4 and first._passages["text"].num_chunks == first.documents["id"].num_chunks == 1
-
-
 def test_an_index_that_is_built_again_under_the_same_name_is_read_again(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:24])
     names = [segment.folder.name for segment in index.store.segments]
@@ -207,37 +197,6 @@ def test_passages_are_sentences_with_offsets_and_an_overlap(tmp_path, encoder):
 def test_giant_documents_without_sentences_are_cut(tmp_path, encoder, text):
     index = index_of(tmp_path / "index", encoder, [{"id": 1, "text": text}, {"id": 2, "text": "short"}])
     assert len(index) == 2 and index.search("short")[0].id == "2"
-
-
-def test_kill_while_adding_loses_nothing_that_was_acknowledged(tmp_path, encoder, forks):
-    """A process adds documents one after the other, and is killed; what it has reported is there."""
-    index_of(tmp_path / "index", encoder, DOCUMENTS[:5])
-    log = tmp_path / "log"
-    child = forks.Process(target=add_forever, args=(str(tmp_path / "index"), str(log)))
-    child.start()
-    end = time.monotonic() + 100
-    while (not log.exists() or log.read_bytes().count(b"\n") < 12) and time.monotonic() < end:
-        time.sleep(0.01)
-    os.kill(child.pid, signal.SIGKILL)
-    child.join()
-    acknowledged = log.read_text().split("\n")[:-1]
-    assert len(acknowledged) >= 12
-    index = Index(tmp_path / "index")
-    assert {*acknowledged, "d0", "d4"} <= {*index.store.known()}
-    assert len(index) <= 5 + len(acknowledged) + 1
-    index.add([{"id": "last", "text": "last words"}])  # leftovers of the killed process are removed
-    named = {entry[key] for entry in index.store.manifest["segments"] for key in ("name", "deleted")}
-    assert {path.name for path in (tmp_path / "index").iterdir()} <= named | {"manifest.json"}
-    assert index.search("last words")[0].id == "last"
-
-
-def add_forever(folder: str, log: str) -> None:
-    index, number = Index(folder, device="cpu"), 0
-    while True:
-        index.add([{"id": f"n{number}", "text": f"number {number}"}])
-        with open(log, "a", encoding="utf-8") as file:
-            file.write(f"n{number}\n")
-        number += 1
 
 
 STEPS = (  # of a process that is killed; documents are replaced, merged with others, and deleted

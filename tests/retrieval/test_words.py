@@ -69,13 +69,6 @@ def test_merging_leaves_out_deleted_texts_and_their_words():
         assert np.allclose(found.scores(query), reference(texts, query), atol=1e-5)
 
 
-def test_saved_postings_are_read_again(tmp_path):
-    made = Postings.of(TEXTS, Analyzer("en"))
-    made.save(tmp_path)
-    for one, other in zip(made, Postings.load(tmp_path), strict=True):
-        assert np.array_equal(one, other) and one.dtype == other.dtype
-
-
 def test_texts_without_a_word_of_the_query_are_not_found():
     rows, scores = Words.of(TEXTS, "en").best("dogs", 10)
     assert sorted(rows.tolist()) == [0, 1] and (scores > 0).all()
