@@ -3,6 +3,10 @@
 A MyBERT folder has the model type `bert`, and transformers has one configuration class for each model type. That of
 `bert` is replaced by `_BertOrMyBertConfig`, which reads a folder of MyBERT as a `MyBertConfig` and every other one as
 a `BertConfig`.
+
+The pipelines truncate long texts to the trained length, the tokenizer's `model_max_length`. transformers' own classes
+do not truncate unless told to, and the model then raises or reads positions that it was not trained on. Pass
+`truncation=False` to get that; without this package, pass `truncation=True`.
 """
 
 import contextlib
@@ -11,7 +15,16 @@ from typing import Any
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CONFIG_MAPPING, BertConfig, BertTokenizer, PreTrainedConfig, pipelines
+from transformers import (
+    CONFIG_MAPPING,
+    BertConfig,
+    BertTokenizer,
+    FeatureExtractionPipeline,
+    FillMaskPipeline,
+    PreTrainedConfig,
+    TextClassificationPipeline,
+    pipelines,
+)
 
 from modeling_mybert import modeling_mybert as models
 from modeling_mybert.configuration_mybert import (
@@ -21,13 +34,40 @@ from modeling_mybert.configuration_mybert import (
     MyBertConfig,
     names_mybert,
 )
-from modeling_mybert.pipelines import (
-    MyBertFeatureExtractionPipeline,
-    MyBertFillMaskPipeline,
-    MyBertTextClassificationPipeline,
-)
 from modeling_mybert.question_answering_mybert import MyBertQuestionAnsweringPipeline
 from modeling_mybert.token_classification_mybert import MyBertTokenClassificationPipeline
+
+
+def _is_mybert(kwargs: dict[str, Any]) -> bool:
+    return type(kwargs.get("model")).__name__.startswith("MyBert")  # also that of a folder's own code
+
+
+class MyBertTextClassificationPipeline(TextClassificationPipeline):
+    """`TextClassificationPipeline` with `truncation=True` by default."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if _is_mybert(kwargs):
+            kwargs.setdefault("truncation", True)
+        super().__init__(*args, **kwargs)
+
+
+class MyBertFeatureExtractionPipeline(FeatureExtractionPipeline):
+    """`FeatureExtractionPipeline` with `truncation=True` by default."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if _is_mybert(kwargs) and "truncation" not in (kwargs.get("tokenize_kwargs") or {}):
+            kwargs.setdefault("truncation", True)
+        super().__init__(*args, **kwargs)
+
+
+class MyBertFillMaskPipeline(FillMaskPipeline):
+    """`FillMaskPipeline` with `tokenizer_kwargs={"truncation": True}` by default."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if _is_mybert(kwargs):
+            kwargs["tokenizer_kwargs"] = {"truncation": True, **(kwargs.get("tokenizer_kwargs") or {})}
+        super().__init__(*args, **kwargs)
+
 
 _PIPELINES = {
     "text-classification": MyBertTextClassificationPipeline,

@@ -9,6 +9,7 @@ from transformers.utils import logging
 
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
+from mybert.common.progress import no_model_bars
 
 
 def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> torch.device:
@@ -49,13 +50,11 @@ def torch_dtype(dtype: str) -> torch.dtype:
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Mutes transformers' reports on unused and new weights; `refuse_missing` checks them."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    """Mutes transformers' bars, and its reports on unused and new weights, which `refuse_missing` checks."""
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
-        yield
+        with no_model_bars():
+            yield
     finally:
         logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
