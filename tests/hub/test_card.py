@@ -26,9 +26,8 @@ from mybert.common.machine import hardware
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.run import finetune
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.release.card.examples import EXAMPLES, widget
 from mybert.release.card.markdown_escaping import in_markdown, in_metadata
-from mybert.release.card.model_card import write_card
+from mybert.release.card.model_card import EXAMPLES, widget, write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.settings import PushSettings
 

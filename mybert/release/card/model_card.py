@@ -1,13 +1,14 @@
-"""Rendering of the model card by `huggingface_hub.ModelCard`."""
+"""Rendering of the model card by `huggingface_hub.ModelCard`, with examples in the language of the model."""
 
 import json
 from pathlib import Path
+from typing import Any
 
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from modeling_mybert import AUTO_MAP
 from mybert.release.card.card_data import CardData
-from mybert.release.card.examples import examples_in, request_inputs, widget
 from mybert.release.card.markdown_escaping import in_markdown, in_metadata
 from mybert.release.card.sections import (
     adaptation_rows,
@@ -23,6 +24,8 @@ from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.settings import PushSettings
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
+EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("examples.yaml").read_text("utf-8"))
+"""Inputs of the code and the widget of the card, by language."""
 _LABELS_SHOWN = 20
 _LICENSES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
 _SIZES = {
@@ -142,3 +145,37 @@ def _evaluations(data: CardData) -> list[EvalResult]:
         for metric, value in (data.results.get(split) or {}).get("metrics", {}).items()
         if isinstance(task, str) and isinstance(value, (int, float))
     ]
+
+
+def examples_in(languages: list[str] | None, texts: list[str] | None = None) -> dict[str, Any]:
+    """The inputs in the first language that has some, English otherwise; with these `texts` if they are given."""
+    found = EXAMPLES[next((language for language in languages or () if language in EXAMPLES), "en")]
+    return {**found, "texts": texts} if texts else found
+
+
+def widget(
+    task: str | None, languages: list[str] | None, mask: str, given: list[str] | None = None
+) -> list[dict[str, str]] | None:
+    """The examples of the widget on the Hub: those of the pipeline `task`; None for languages without inputs."""
+    if languages and not given and not {"multilingual", *EXAMPLES} & {*languages}:
+        return None
+    found = examples_in(languages, given)
+    texts = [{"text": text} for text in found["texts"]]
+    return {
+        "fill-mask": [{"text": found["mask"].format(mask=mask)}],
+        "text-classification": texts,
+        "token-classification": texts,
+        "feature-extraction": texts,
+        "question-answering": [{"text": found["question"], "context": found["context"]}],
+    }.get(task or "")
+
+
+def request_inputs(head: str, found: dict[str, Any], mask: str) -> Any:
+    """The `inputs` of a request to `handler.py`, made of the examples `found`."""
+    return {
+        "MyBertForPreTraining": found["mask"].format(mask=mask),
+        "MyBertForMaskedLM": found["mask"].format(mask=mask),
+        "MyBertForNextSentencePrediction": {"text": found["start"], "text_pair": found["choices"][0]},
+        "MyBertForQuestionAnswering": {"question": found["question"], "context": found["context"]},
+        "MyBertForMultipleChoice": {"text": found["start"], "choices": found["choices"]},
+    }.get(head, found["texts"])
