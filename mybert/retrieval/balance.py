@@ -29,7 +29,7 @@ def balance(titles: Sequence[str], texts: Sequence[str], queries: Encode, passag
         than real queries, so the vectors seem better than they are.
     """
     language = guess_language(texts)
-    split = sentence_splitter("en" if language == "any" else language)
+    split = sentence_splitter(language)
     draw = random.Random(0)
     places = draw.sample(range(len(texts)), min(len(texts), 5 * _SAMPLE))
     by_sentence, by_title = [], []

@@ -4,7 +4,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 from typing import NamedTuple
@@ -66,17 +65,12 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
         (str(doc.others.get(columns.get("title", "title")) or "").strip(), doc.text)
         for doc in read_documents(inputs, **options)
     ]
-    split = sentence_splitter(_sentence_language([text for _, text in found]))
+    split = sentence_splitter(guess_language([text for _, text in found]))
     passages = [passage for number, (title, text) in enumerate(found) for passage in cut(number, title, text, split)]
     kept = without_near_duplicates([passage.body for passage in passages])
     if not kept:
         raise UserError(f"--documents {' '.join(inputs)}: no passage has {_LEAST_WORDS} words; name longer documents")
     return [passages[number] for number in kept]
-
-
-def _sentence_language(texts: Sequence[str]) -> str:
-    language = guess_language(texts)
-    return "en" if language == "any" else language
 
 
 def cut(document: int, title: str, text: str, split: Splitter) -> Iterator[Passage]:
@@ -139,7 +133,6 @@ def without_near_duplicates(texts: Sequence[str]) -> list[int]:
     return kept
 
 
-@dataclass
 class Miner:
     """Finds pairs in passages.
 
@@ -147,15 +140,10 @@ class Miner:
         rarity: inverse document frequency by word, in lower case.
     """
 
-    passages: Sequence[Passage]
-    rarity: dict[str, float]
-    draw: random.Random
-
-    @classmethod
-    def of(cls, passages: Sequence[Passage], seed: int) -> "Miner":
+    def __init__(self, passages: Sequence[Passage], seed: int):
         counts = Counter(word for passage in passages for word in set(plain_text(passage.text).split()))
-        rarity = {word: log(len(passages) / count + 1) for word, count in counts.items()}
-        return cls(passages, rarity, random.Random(seed))
+        self.rarity = {word: log(len(passages) / count + 1) for word, count in counts.items()}
+        self.passages, self.draw = passages, random.Random(seed)
 
     def pairs(self, count: int) -> Pairs:
         """At most `count` pairs: titles, headings, questions and neighbours where there are some, parts of passages

@@ -45,7 +45,8 @@ class Retrieval:
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
-        self.model, config = _encoder(settings, arguments)
+        self.model = SentenceTransformer(settings.model, **_loading_options(settings, arguments))
+        config = _prepared_config(self.model, settings)
         self._positions = config.max_position_embeddings
         self._length = max(self.model.max_seq_length or self._positions, settings.max_length or 0)
         self.model.max_seq_length = min(self.options.max_length, self._length)
@@ -60,9 +61,7 @@ class Retrieval:
         columns = ["positive", "passage", *(f"negative_{number + 1}" for number in range(self._negatives))]
         prompts = {"query": found.get("query")} | dict.fromkeys(columns, passage)
         prompts = {column: prompt for column, prompt in prompts.items() if prompt}
-        return trainers.with_fields_of(
-            trainers.RetrievalArguments, given, prompts=prompts or None, **trainers.no_duplicates()
-        )
+        return trainers.with_fields_of(trainers.RetrievalArguments, given, prompts=prompts or None)
 
     @property
     def _passage_prompt(self) -> str | None:
@@ -146,14 +145,8 @@ class Reranking:
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
-        self.model = CrossEncoder(
-            settings.model,
-            num_labels=1,
-            max_length=self.options.max_length,
-            device=str(arguments.device),
-            model_kwargs=_model_options(settings),
-            config_kwargs=_config_options(settings),
-        )
+        options = _loading_options(settings, arguments)
+        self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
         config = _prepared_config(self.model, settings)
         config.finetuned = {"task": "text-classification", "max_length": self.options.max_length}
         self.learning_rate = 5e-5
@@ -207,7 +200,7 @@ def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> t
     if not count:
         return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)
-    return Miner.of(passages, seed).pairs(count), passages
+    return Miner(passages, seed).pairs(count), passages
 
 
 def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:
@@ -220,23 +213,10 @@ def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: Finetu
     return bert.config
 
 
-def _model_options(settings: FinetuneSettings) -> dict[str, Any]:
-    chosen = {"dtype": torch.float32, "attn_implementation": settings.attn_implementation}
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
-def _config_options(settings: FinetuneSettings) -> dict[str, Any]:
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    return {} if settings.dropout is None else dict.fromkeys(names, settings.dropout)
-
-
-def _encoder(
-    settings: FinetuneSettings, arguments: FinetuningArguments
-) -> tuple[SentenceTransformer, PreTrainedConfig]:
-    model = SentenceTransformer(
-        settings.model,
-        device=str(arguments.device),
-        model_kwargs=_model_options(settings),
-        config_kwargs=_config_options(settings),
-    )
-    return model, _prepared_config(model, settings)
+def _loading_options(settings: FinetuneSettings, arguments: FinetuningArguments) -> dict[str, Any]:
+    dropouts, backend = ("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.attn_implementation
+    return {
+        "device": str(arguments.device),
+        "model_kwargs": {"dtype": torch.float32} | ({"attn_implementation": backend} if backend else {}),
+        "config_kwargs": {} if settings.dropout is None else dict.fromkeys(dropouts, settings.dropout),
+    }

@@ -25,8 +25,7 @@ class PassageCutter:
     """
 
     def __init__(self, embedder: Embedder, most: int, overlap: int, language: str):
-        self._backend, self._most, self._overlap = embedder.backend, most, overlap
-        self._language = "en" if language == "any" else language
+        self._backend, self._most, self._overlap, self._language = embedder.backend, most, overlap, language
 
     def of_documents(self, documents: Sequence[tuple[str, str]]) -> Iterator[list[tuple[int, int]]]:
         """Start and end of each passage of each document, a title and a text; one for a text that fits or is empty."""

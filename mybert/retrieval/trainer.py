@@ -54,7 +54,9 @@ class RerankingTrainer(RunTrainer, CrossEncoderTrainer):
 
 @dataclasses.dataclass
 class RetrievalArguments(FinetuningArguments, SentenceTransformerTrainingArguments):
-    """Arguments of `RetrievalTrainer`."""
+    """Arguments of `RetrievalTrainer`. No batch has equal texts: an equal passage would be a wrong negative."""
+
+    batch_sampler: BatchSamplers = BatchSamplers.NO_DUPLICATES
 
 
 @dataclasses.dataclass
@@ -67,11 +69,6 @@ def with_fields_of(kind: type[FinetuningArguments], given: FinetuningArguments, 
     names = (field.name for field in dataclasses.fields(FinetuningArguments) if field.init)
     chosen_later = {"metric_for_best_model": None, "greater_is_better": None}  # transformers has filled them in
     return kind(**{name: getattr(given, name) for name in names} | chosen_later | changes)
-
-
-def no_duplicates() -> dict[str, BatchSamplers]:
-    """Arguments for batches without equal texts: an equal passage would be a wrong negative."""
-    return {"batch_sampler": BatchSamplers.NO_DUPLICATES}
 
 
 def retrieval_data(pairs: Pairs) -> DatasetDict:

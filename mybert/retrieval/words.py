@@ -167,7 +167,9 @@ class Postings(NamedTuple):
         rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
         pairs, counts = np.unique(words * max(len(lengths), 1) + rows, return_counts=True)
         words, rows = np.divmod(pairs, max(len(lengths), 1))
-        return cls._packed(hashes, words, rows, counts, np.array(lengths))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(words, minlength=len(hashes)))]).astype(np.int64)
+        counts = np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
+        return cls(hashes, starts, rows.astype(np.int32), counts, np.array(lengths, dtype=np.int32))
 
     @classmethod
     def merged(cls, parts: Sequence["Postings"], kept: Sequence[np.ndarray], folder: Path | None = None) -> "Postings":
@@ -198,12 +200,6 @@ class Postings(NamedTuple):
         for name in ("hashes", "starts", "lengths") if folder else ():
             np.save(_path(folder, name), getattr(found, name))
         return found
-
-    @classmethod
-    def _packed(cls, hashes, words, rows, counts, lengths) -> "Postings":
-        starts = np.concatenate([[0], np.cumsum(np.bincount(words, minlength=len(hashes)))]).astype(np.int64)
-        counts = np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
-        return cls(hashes, starts, rows.astype(np.int32), counts, lengths.astype(np.int32))
 
     def save(self, folder: Path) -> None:
         for name, array in self._asdict().items():
@@ -281,12 +277,6 @@ class Words:
                 rows, counts = part.rows[place], part.counts[place].astype(np.float32)
                 score[rows] += weight * counts / (counts + norm[rows])
         return scores[0] if len(scores) == 1 else np.concatenate([*scores, np.array([], dtype=np.float32)])
-
-    def best(self, query: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The texts with the highest scores above 0, best first, and these scores; of equal scores the first."""
-        scores = self.scores(query)
-        rows = best_positive(scores, count)
-        return rows, scores[rows]
 
 
 def best_rows(scores: np.ndarray, count: int) -> np.ndarray:

@@ -31,7 +31,7 @@ def documents(tmp_path) -> list[str]:
 def test_every_rule_finds_pairs_whose_query_is_from_its_document(documents):
     passages = read_passages(documents, {}, "strict")
     assert max(len(passage.body.split()) for passage in passages) <= 180
-    found = Miner.of(passages, seed=1).pairs(300).pairs
+    found = Miner(passages, seed=1).pairs(300).pairs
     assert len(found) == 300
     assert {pair.kind for pair in found} == {"title", "question", "neighbour", "span", "keywords"}
     bodies: dict[int, str] = {}
@@ -43,8 +43,8 @@ def test_every_rule_finds_pairs_whose_query_is_from_its_document(documents):
         assert set(words) <= set(document.split())
         assert pair.kind in ("keywords", "title") or " ".join(words) in document
         assert len(words) <= 16
-    assert Miner.of(passages, seed=1).pairs(300).pairs == found
-    assert Miner.of(passages, seed=2).pairs(300).pairs != found
+    assert Miner(passages, seed=1).pairs(300).pairs == found
+    assert Miner(passages, seed=2).pairs(300).pairs != found
 
 
 def test_headings_of_plain_text_are_queries_for_their_sections(tmp_path):
@@ -54,7 +54,7 @@ def test_headings_of_plain_text_are_queries_for_their_sections(tmp_path):
         "Closing a file\n\nCall the method close, or use the statement with.\n"
     )
     passages = read_passages([str(file)], {}, "strict")
-    headings = {pair.query: pair.positive for pair in Miner.of(passages, 1).pairs(100).pairs if pair.kind == "heading"}
+    headings = {pair.query: pair.positive for pair in Miner(passages, 1).pairs(100).pairs if pair.kind == "heading"}
     assert headings == {
         "How to open a file": "Call the function open with the name of the file.",
         "Closing a file": "Call the method close, or use the statement with.",

@@ -19,7 +19,7 @@ from mybert.retrieval import segments
 from mybert.retrieval.balance import DEFAULT
 from mybert.retrieval.encoder import Encoder
 from mybert.retrieval.ranking import combined
-from mybert.retrieval.words import Words, best_rows
+from mybert.retrieval.words import Words, best_positive, best_rows
 
 WORDS = [
     (animal, verb, place)
@@ -61,7 +61,7 @@ def brute_force(encoder: str, documents: list[dict], query: str, mode: str, coun
     texts, model = [f"{one['title']} {one['text']}" for one in documents], Encoder(encoder)
     dense, words = model.passages(texts) @ model.queries([query])[0], Words.of(texts, "en")
     if mode == "words":
-        return [documents[row]["id"] for row in words.best(query, count)[0]]
+        return [documents[row]["id"] for row in best_positive(words.scores(query), count)]
     scores = combined(dense, words.scores(query), DEFAULT) if mode == "hybrid" else dense
     return [documents[row]["id"] for row in best_rows(scores, count)]
 

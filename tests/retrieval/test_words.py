@@ -12,7 +12,7 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from mybert.common.errors import UserError
 from mybert.retrieval import words
-from mybert.retrieval.words import Analyzer, Postings, Words, best_rows, guess_language
+from mybert.retrieval.words import Analyzer, Postings, Words, best_positive, best_rows, guess_language
 
 TEXTS = [
     "The cats sleep in the house, and the dog sleeps too.",
@@ -70,14 +70,13 @@ def test_merging_leaves_out_deleted_texts_and_their_words():
 
 
 def test_texts_without_a_word_of_the_query_are_not_found():
-    rows, scores = Words.of(TEXTS, "en").best("dogs", 10)
-    assert sorted(rows.tolist()) == [0, 1] and (scores > 0).all()
+    assert sorted(best_positive(Words.of(TEXTS, "en").scores("dogs"), 10).tolist()) == [0, 1]
 
 
 def test_equal_scores_keep_their_order():
     assert best_rows(np.array([1.0, 2.0, 1.0, 2.0, 1.0]), 4).tolist() == [1, 3, 0, 2]
-    rows, scores = Words.of(["same text"] * 5, "en").best("same", 3)
-    assert rows.tolist() == [0, 1, 2] and len(set(scores.tolist())) == 1
+    scores = Words.of(["same text"] * 5, "en").scores("same")
+    assert best_positive(scores, 3).tolist() == [0, 1, 2] and len(set(scores.tolist())) == 1
 
 
 @pytest.mark.parametrize(
@@ -98,8 +97,8 @@ def test_the_language_is_that_of_the_stop_words(language, text):
 
 def test_chinese_and_german_words_are_found():
     texts = ["東京は日本の首都", "Die Häuser der Stadt", "北京是中国的首都"]
-    assert Words.of(texts, "any").best("日本", 3)[0].tolist() == [0]
-    assert Words.of(texts, "de").best("Haus", 3)[0].tolist() == [1]
+    assert best_positive(Words.of(texts, "any").scores("日本"), 3).tolist() == [0]
+    assert best_positive(Words.of(texts, "de").scores("Haus"), 3).tolist() == [1]
 
 
 def test_words_of_the_query_are_marked_in_all_their_forms():
