@@ -123,10 +123,16 @@ class Embedder:
         except RuntimeError as error:
             raise UserError(f"the modules of {self.settings.model} do not fit each other ({cause(error)})") from error
 
-    def check_modules(self) -> None:
-        """Raises the error that says which module of the checkpoint is not supported."""
-        if self._refusal is not None:
+    def check_pooling(self, pooling: str | None = None) -> None:
+        """Raises a UserError if `texts` cannot pool so; None: by the modules of the checkpoint."""
+        if pooling is None and self._refusal is not None:
             raise self._refusal
+        if pooling not in (None, "pooler", *POOLING_MODES):
+            raise UserError(f"pooling: expected {', '.join(POOLING_MODES)} or pooler, found {pooling!r}")
+        if pooling == "pooler" and self.model.pooler is None:
+            raise UserError(f"{self.settings.model} has no trained pooler; use mean or cls")
+        if pooling == "pooler" and self.settings.layers != [-1]:
+            raise UserError("layers have no effect on the output of the pooler; leave them out")
 
     def prompt(self, name: str | None = None) -> str:
         """The text that is put before each text.
@@ -194,15 +200,8 @@ class Embedder:
         prompt: str | None = None,
     ) -> np.ndarray:
         """As `texts`, for the token ids that `encode` gives for these texts and this prompt."""
-        if pooling not in (None, "pooler", *POOLING_MODES):
-            raise UserError(f"pooling: expected {', '.join(POOLING_MODES)} or pooler, found {pooling!r}")
-        if pooling is None:
-            self.check_modules()
+        self.check_pooling(pooling)
         modules = self.modules if pooling is None else SentenceModules("", poolings=(pooling,))
-        if pooling == "pooler" and self.model.pooler is None:
-            raise UserError(f"{self.settings.model} has no trained pooler; use mean or cls")
-        if pooling == "pooler" and self.settings.layers != [-1]:
-            raise UserError("layers have no effect on the output of the pooler; leave them out")
         unpooled = 0
         if not modules.pools_prompt and (prompt := self.default_prompt if prompt is None else prompt):
             unpooled = min(1 + len(self.encode([""], prompt)[0]), self.max_length - 1)

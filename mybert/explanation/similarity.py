@@ -53,7 +53,7 @@ class SimilarityPredictor(Predictor):
     def _load(self, settings: PredictorSettings) -> Finetuned:
         own = {"device": settings.device, "dtype": settings.dtype}
         self.embedder = embedder = Embedder(settings.model, checkpoint=self._checkpoint, **own)
-        embedder.check_modules()
+        embedder.check_pooling()
         if embedder.default_prompt or embedder.modules.lower_case:
             raise UserError(
                 f"{settings.model} changes texts first (prompt, do_lower_case); similarities cannot show that"

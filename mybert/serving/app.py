@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from mybert.artifacts.manifest import versions
 from mybert.common.errors import cause
 from mybert.common.json_io import MAX_DEPTH, parse_json, unwritable
-from mybert.serving import embedding_forms, prediction_forms, search_forms
+from mybert.serving import embedding_forms, prediction_forms
 from mybert.serving.batching import Batcher, Job, Overloaded
 from mybert.serving.checkpoint import MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedCheckpoint
 from mybert.serving.forms import Form, Refused, Work, encoded, error_response, http_error, own_error, work_of
@@ -261,7 +261,7 @@ class _Endpoint:
 def forms(served: ServedCheckpoint) -> dict[str, Form]:
     """The request form of each path, as far as the checkpoint supports it."""
     if served.index is not None:
-        return {"/search": search_forms.search, "/": search_forms.search}
+        return {"/search": embedding_forms.search, "/": embedding_forms.search}
     if served.predictor is None:
         return {
             "/": embedding_forms.embed,

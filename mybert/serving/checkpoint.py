@@ -18,6 +18,7 @@ from mybert.inference.predictor import Part, Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
 from mybert.serving.settings import ServeSettings
+from mybert.settings.declare import check_effect
 from mybert.tasks.settings import PredictorSettings
 
 MAX_COLUMNS, MAX_COLUMN_SETS = 256, 64  # of a row; of all rows of a request
@@ -78,9 +79,7 @@ class ServedCheckpoint:
 
     def _load_task(self) -> None:
         settings = self.settings
-        for name in ("pooling", "long_texts"):
-            if getattr(settings, name) != getattr(type(settings), name):
-                raise UserError(f"--{name.replace('_', '-')} has no effect on a task head; remove it")
+        check_effect(settings, "pooling long_texts", False, "on a task head; remove it")
         self.predictor = Predictor(PredictorSettings(model=settings.model, **self._chosen))
         model, tokenizer, task = self.predictor.model, self.predictor.tokenizer, self.predictor.task
         self.task, self.max_length = task.name, task.options.max_length
@@ -92,10 +91,7 @@ class ServedCheckpoint:
         settings = self.settings
         long_texts = "window" if settings.long_texts == "window" else "refuse"
         self.embedder = embedder = Embedder(EncodingSettings(settings.model, long_texts=long_texts, **self._chosen))
-        if settings.pooling is None:
-            embedder.check_modules()
-        if settings.pooling == "pooler" and embedder.model.pooler is None:
-            raise UserError(f"{settings.model} has no trained pooler; use --pooling mean or cls")
+        embedder.check_pooling(settings.pooling)
         self.max_length = embedder.max_length
         self.max_tokens_per_batch = self._tokens_per_batch(embedder.model)
         self.compute = lambda ids, progress: embedder.vectors(ids, settings.pooling, progress)

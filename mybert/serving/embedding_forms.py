@@ -1,4 +1,4 @@
-"""Embedding requests and responses in the formats of OpenAI and text-embeddings-inference (TEI)."""
+"""Embedding requests and responses in the formats of OpenAI and text-embeddings-inference (TEI), and searches."""
 
 import base64
 import json
@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mybert.common.errors import short
+from mybert.common.errors import UserError, short
 from mybert.common.text_windows import window_count
 from mybert.embedding.vector_files import json_vectors, vector_column
-from mybert.serving.checkpoint import ServedCheckpoint
+from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, ServedCheckpoint
 from mybert.serving.forms import Body, Refused, Work, check_parameters, field, json_bytes, texts_in
+
+_MOST = 1000  # results of a search
 
 
 def embed(served: ServedCheckpoint, body: Body) -> Work:
@@ -93,3 +95,26 @@ def _normalized(vectors: np.ndarray) -> np.ndarray:
 
 def _as_json(vectors: np.ndarray) -> list[str]:
     return json_vectors(vector_column(np.ascontiguousarray(vectors)))
+
+
+def search(served: ServedCheckpoint, body: Body) -> Work:
+    """Searches an index: `query`, with `top_k`, `mode`, `where` and `rerank` as in `mybert search`; the answer has `results`."""
+    query, top_k = field(body, "query", str), field(body, "top_k", int, 5)
+    mode, where = field(body, "mode", str, "hybrid"), field(body, "where", dict, {})
+    rerank = field(body, "rerank", bool, served.settings.reranker is not None)
+    if not 1 <= top_k <= _MOST:
+        raise Refused(422, f"top_k: expected 1 to {_MOST}, found {top_k}")
+    if rerank and served.settings.reranker is None:
+        raise Refused(422, "rerank: the service has no reranker; start it with --reranker")
+    if (most := CHARACTERS_PER_TOKEN * served.max_length) < len(query):
+        raise Refused(413, f"query: {len(query):,} characters, more than {most:,}; shorten it")
+    tokens = 1 + len(query) // CHARACTERS_PER_TOKEN
+    arguments = query, top_k, mode, where, served.settings.reranker if rerank else None
+
+    def answer(results: list) -> bytes:
+        (found,) = results
+        if isinstance(found, UserError):
+            raise Refused(422, str(found))
+        return json_bytes({"results": found})
+
+    return Work(tokens, lambda _: ([arguments], [tokens]), answer)
