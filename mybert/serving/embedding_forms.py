@@ -98,7 +98,7 @@ def _as_json(vectors: np.ndarray) -> list[str]:
 
 
 def search(served: ServedCheckpoint, body: Body) -> Work:
-    """Searches an index: `query`, with `top_k`, `mode`, `where` and `rerank` as in `mybert search`; the answer has `results`."""
+    """`results` of an index for a `query`, with `top_k`, `mode`, `where` and `rerank` as in `mybert search`."""
     query, top_k = field(body, "query", str), field(body, "top_k", int, 5)
     mode, where = field(body, "mode", str, "hybrid"), field(body, "where", dict, {})
     rerank = field(body, "rerank", bool, served.settings.reranker is not None)
