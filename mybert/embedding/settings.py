@@ -137,9 +137,8 @@ class SearchSettings(DeviceOption, OverwriteOption):
         if not self.is_index:
             expected = f"an index, or a file name with {' or '.join(FORMATS)}"
             check(self, "vectors", Path(self.vectors).suffix in FORMATS, expected)
-            for name in ("mode", "reranker", "where"):
-                if getattr(self, name):
-                    raise UserError(f"--{name} needs an index made by `mybert index`; {self.vectors} is a file")
+        needed = f"on the file {self.vectors}; make an index by `mybert index`"
+        check_effect(self, "mode reranker where", self.is_index, needed)
         check_effect(self, "prompt prompt_name", not self.is_index, "on an index; remove it")
         for pair in self.where:
             check(self, "where", bool(pair.partition("=")[0]) and "=" in pair, "COLUMN=VALUE")
