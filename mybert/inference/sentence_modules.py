@@ -37,18 +37,9 @@ _PLAIN = {  # what an encoder of texts has
 }
 _ARGUMENTS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 _SAME_VECTORS = (  # settings and arguments that say how a model is loaded or batched
-    *(
-        "unpad_inputs",
-        "trust_remote_code",
-        "revision",
-        "token",
-        "cache_dir",
-        "local_files_only",
-        "dtype",
-        "torch_dtype",
-    ),
+    *("unpad_inputs", "trust_remote_code", "revision", "token", "cache_dir", "local_files_only", "dtype"),
     *("attn_implementation", "add_pooling_layer", "use_safetensors", "low_cpu_mem_usage", "device_map", "use_cache"),
-    *("use_fast", "padding_side"),
+    *("torch_dtype", "use_fast", "padding_side"),
 )
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 

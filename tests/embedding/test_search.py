@@ -39,10 +39,6 @@ def run(*words) -> int:
     return cli.main(["search", *map(str, words), "--device", "cpu"])
 
 
-def results_of(path) -> list[dict]:
-    return read_lines(path)
-
-
 def brute_force(folder, pooling, top_k) -> list[list[tuple[int, float]]]:
     embedder = Embedder(str(folder), device="cpu", normalize=True)
     scores = embedder.texts(QUERIES, pooling) @ embedder.texts(TEXTS, pooling).T
@@ -59,7 +55,7 @@ def test_the_nearest_texts_are_those_of_brute_force(
     monkeypatch.setattr("mybert.embedding.vector_files.ROWS_PER_BLOCK", rows_per_block)
     output = tmp_path / "results.jsonl"
     assert run(vectors / name, *QUERIES, "--top-k", 7, "--output", output) == 0
-    results = results_of(output)
+    results = read_lines(output)
     assert [(r["query_number"], r["rank"]) for r in results] == [(q, rank) for q in (0, 1) for rank in range(1, 8)]
     expected = [pair for found in brute_force(tiny_bert, pooling, 7) for pair in found]
     assert [r["text_number"] for r in results] == [row for row, _ in expected]
@@ -80,7 +76,7 @@ def test_of_equal_scores_the_first_in_the_file_are_found(tiny_bert, tmp_path, mo
     words = ["--model", tiny_bert, "--top-k", 5, "--output", tmp_path / "results.jsonl"]
     assert run(tmp_path / "v.npy", QUERIES[0], *words) == 0
     (query,) = Embedder(str(tiny_bert), device="cpu").texts(QUERIES[:1])
-    found = [r["text_number"] for r in results_of(tmp_path / "results.jsonl")]
+    found = [r["text_number"] for r in read_lines(tmp_path / "results.jsonl")]
     assert found == [int(query[:7].argmax()) + 7 * rank for rank in range(5)]
 
 
@@ -92,7 +88,7 @@ def test_a_parquet_file_that_was_saved_with_other_numbers_is_searched(vectors, t
     words = ["--model", tiny_bert, "--top-k", 4, "--output", tmp_path / "results.jsonl"]
     assert run(tmp_path / "v.parquet", *QUERIES, *words) == 0
     expected = [pair for found in brute_force(tiny_bert, "mean", 4) for pair in found]
-    results = results_of(tmp_path / "results.jsonl")
+    results = read_lines(tmp_path / "results.jsonl")
     assert [r["text_number"] for r in results] == [row for row, _ in expected]
     assert [r["score"] for r in results] == pytest.approx([score for _, score in expected], abs=1e-3)
 
@@ -100,7 +96,7 @@ def test_a_parquet_file_that_was_saved_with_other_numbers_is_searched(vectors, t
 def test_queries_come_from_standard_input_one_a_line(vectors, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(QUERIES).encode()), encoding="utf-8"))
     assert run(vectors / "v.npy", "-", "--top-k", 1, "--output", tmp_path / "r.jsonl") == 0
-    assert [result["query"] for result in results_of(tmp_path / "r.jsonl")] == QUERIES
+    assert [result["query"] for result in read_lines(tmp_path / "r.jsonl")] == QUERIES
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n\nthree"), encoding="utf-8"))
     assert run(vectors / "v.npy", "-") == 2
     assert "query 2: empty" in capsys.readouterr().err
@@ -141,11 +137,11 @@ def test_a_query_that_is_too_long_is_named(vectors, capsys):
 def test_more_results_than_texts_are_all_texts_and_an_output_is_replaced_only_on_request(vectors, tmp_path, capsys):
     output = tmp_path / "r.jsonl"
     assert run(vectors / "v.npy", "cat", "--top-k", 100, "--output", output) == 0
-    assert sorted(result["text_number"] for result in results_of(output)) == list(range(len(TEXTS)))
+    assert sorted(result["text_number"] for result in read_lines(output)) == list(range(len(TEXTS)))
     assert run(vectors / "v.npy", "cat", "--output", output) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert run(vectors / "v.npy", "cat", "--output", output, "--overwrite") == 0
-    assert len(results_of(output)) == 5
+    assert len(read_lines(output)) == 5
 
 
 def test_vectors_of_another_model_or_dimension_are_refused(tiny_bert, vectors, tmp_path, capsys):

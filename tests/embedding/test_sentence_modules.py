@@ -228,18 +228,8 @@ def test_a_real_encoder_gives_the_same_vectors_also_of_long_texts(sentence_encod
 def test_a_pooling_that_is_given_replaces_the_modules_and_is_said(encoder, tmp_path, capsys):
     folder = encoder(Pooling(32, "cls"), Normalize())
     (tmp_path / "t.txt").write_text("\n".join(text for text in TEXTS if text))
-    words = [
-        "embed",
-        folder,
-        tmp_path / "t.txt",
-        "--output",
-        tmp_path / "v.npy",
-        "--pooling",
-        "mean",
-        "--device",
-        "cpu",
-    ]
-    assert cli.main(list(map(str, words))) == 0
+    paths = [str(path) for path in (folder, tmp_path / "t.txt")]
+    assert cli.main(["embed", *paths, "--output", str(tmp_path / "v.npy"), "--pooling", "mean"]) == 0
     assert "--pooling mean replaces the modules of" in capsys.readouterr().out
     ((found, _),) = read_vectors(tmp_path / "v.npy")
     change_json(folder / "1_Pooling/config.json", pooling_mode="mean")

@@ -19,16 +19,7 @@ FACTS = (
     ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
     ("capital france", "paris"), ("largest planet", "jupiter"), ("red fruit", "apple"), ("frozen water", "ice"),
 )  # fmt: skip
-QUICK = (
-    "--learning-rate",
-    "0.003",
-    "--per-device-train-batch-size",
-    "4",
-    "--num-train-epochs",
-    "30",
-    "--dropout",
-    "0",
-)
+QUICK = ("--learning-rate=0.003", "--per-device-train-batch-size=4", "--num-train-epochs=30", "--dropout=0")
 FAST = (*QUICK, "--validation-share", "0")
 
 
