@@ -1,5 +1,6 @@
 """Checkpoints whose configuration does not fit their weights, or whose folder holds more than files."""
 
+import contextlib
 import json
 import os
 import socket
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from json_files import change_json
+from json_files import change_json, write_lines
 from safetensors.torch import load_file
 from tiny_models import tiny_config
 from transformers import BertConfig, BertModel
@@ -117,16 +118,9 @@ def test_the_encoder_of_a_sentence_encoder_may_be_in_a_folder_of_its_own(saved):
         check_checkpoint(str(folder))
 
 
-def _pipe(path):
-    os.mkfifo(path)
-
-
 def _socket(path):
-    folder = os.getcwd()
-    os.chdir(path.parent)  # the name of a socket has at most a hundred characters
-    with socket.socket(socket.AF_UNIX) as made:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:  # its path has at most 107 bytes
         made.bind(path.name)
-    os.chdir(folder)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
@@ -134,7 +128,7 @@ def _socket(path):
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
-        (_pipe, "a named pipe"),
+        (lambda path: os.mkfifo(path), "a named pipe"),
         (_socket, "a socket"),
         (lambda path: path.mkdir(), "a folder"),
         (lambda path: path.symlink_to(path.name), "a link to no file"),
@@ -246,8 +240,7 @@ _NAMED = (
 )
 def test_columns_that_may_be_there_are_not_refused_before_rows_are_read(tmp_path, columns, labelled):
     rows = [{"body": "A word", "gold": 1, "facts": {"answer": 1}}] * 30 + [{"later": 1}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    check_columns([str(tmp_path / "rows.jsonl")], columns, labelled)
+    check_columns([str(write_lines(tmp_path / "rows.jsonl", rows))], columns, labelled)
 
 
 def test_every_command_names_a_missing_input_or_an_existing_output_before_large_imports(models, tmp_path):

@@ -1,5 +1,6 @@
 """The bundle: which files are published, which are left out, and which are refused with a remedy."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -43,11 +44,8 @@ def bundle(checkpoint, tmp_path):
 
 
 def make_socket(path) -> None:
-    here = os.getcwd()
-    os.chdir(path.parent)  # the path of a socket has at most 107 bytes
-    with socket.socket(socket.AF_UNIX) as server:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as server:  # its path has at most 107 bytes
         server.bind(path.name)
-    os.chdir(here)
 
 
 def deep_objects(*depths: int) -> list[bytes]:

@@ -296,13 +296,8 @@ def test_a_model_in_another_data_type_says_so(dtype, quantised):
 @pytest.mark.parametrize("command", ["embed", "predict"])
 def test_dtype_int8_needs_an_int8_model(command, quantised, models, tmp_path, capsys):
     texts = quantised("classifier") / "../texts.jsonl"
-    arguments = [
-        str(texts),
-        "--dtype",
-        "int8",
-        "--output",
-        str(tmp_path / ("x.npy" if command == "embed" else "x.jsonl")),
-    ]
+    output = str(tmp_path / ("x.npy" if command == "embed" else "x.jsonl"))
+    arguments = [str(texts), "--dtype", "int8", "--output", output]
     assert cli.main([command, str(models("classifier")), *arguments]) == 2
     assert f"has no int8 weights; run `mybert quantize {models('classifier')} --texts" in capsys.readouterr().err
     assert cli.main([command, str(quantised("classifier")), *arguments]) == 0
