@@ -36,14 +36,14 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
             shutil.copytree(modules / entry["path"], folder / entry["path"])
 
 
-def finish(checkpoint: Checkpoint, folder: Path, stage: str, settings: Any, source: str, facts: dict) -> None:
-    """Saves what accompanies a converted model: tokenizer, modules, and a manifest with `facts`."""
+def finish(checkpoint: Checkpoint, folder: Path, settings: Any, sources: dict[str, str], facts: dict) -> None:
+    """Saves what accompanies a converted model: tokenizer, modules, and a manifest with `sources` and `facts`."""
     save_companions(checkpoint, folder)
     write_manifest(
         folder,
-        stage,
+        settings.command,
         settings=settings,
-        inputs={"checkpoint": identity(source)},
+        inputs={role: identity(name) for role, name in sources.items()},
         counts={"parameters": count_parameters(checkpoint.model)},
         architecture=type(checkpoint.model).__name__,
         left_out=checkpoint.left_out,

@@ -50,7 +50,7 @@ def export(settings: ExportSettings) -> Path:
         if settings.int8:
             measured["int8_errors"] = write_int8(checkpoint.model, folder)
             refuse_above(settings.int8_tolerance, measured["int8_errors"], "--int8-tolerance")
-        finish(checkpoint, folder, "export", settings, settings.model, measured)
+        finish(checkpoint, folder, settings, {"checkpoint": settings.model}, measured)
     names = {"differences": "largest difference", "int8_errors": "relative error of int8"}
     rows = [(f"{names[key]}, {name}", x) for key, found in measured.items() for name, x in found.items()]
     title = f"{settings.model} ({type(checkpoint.model).__name__}) to ONNX"

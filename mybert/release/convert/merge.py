@@ -6,15 +6,13 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from mybert.artifacts.manifest import identity, write_manifest
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint
-from mybert.release.convert.companions import refuse_int8, save_companions
+from mybert.release.convert.companions import finish, refuse_int8
 from mybert.release.settings import MergeSettings
 
-STAGE = "merge"
 # No weight shows these.
 _COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "tie_word_embeddings")
 
@@ -33,19 +31,11 @@ def merge(settings: MergeSettings) -> Path:
             written then.
     """
     output = Path(settings.output)
-    with staged_folder(output, overwrite=settings.overwrite, stage=STAGE, inputs=settings.models) as folder:
+    with staged_folder(output, overwrite=settings.overwrite, stage=settings.command, inputs=settings.models) as folder:
         first = _average(settings)
         first.model.save_pretrained(folder)
-        save_companions(first, folder)
-        write_manifest(
-            folder,
-            STAGE,
-            settings=settings,
-            inputs={f"model-{number}": identity(name) for number, name in enumerate(settings.models)},
-            counts={"parameters": first.model.num_parameters()},
-            architecture=type(first.model).__name__,
-            weights=settings.shares,
-        )
+        sources = {f"model-{number}": name for number, name in enumerate(settings.models)}
+        finish(first, folder, settings, sources, {"weights": settings.shares})
     rows = [(name, f"{share:.3g}") for name, share in zip(settings.models, settings.shares, strict=True)]
     print_table("Merged models", rows, ("model", "weight"))
     return output

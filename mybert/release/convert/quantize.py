@@ -60,7 +60,7 @@ def quantize(settings: QuantizeSettings) -> Path:
         model.config.int8_outliers = outliers
         model.save_pretrained(folder)
         tokens = sum(map(len, sequences))
-        finish(checkpoint, folder, "quantize", settings, settings.model, {"calibration_tokens": tokens})
+        finish(checkpoint, folder, settings, {"checkpoint": settings.model}, {"calibration_tokens": tokens})
     print_conversion(
         f"{settings.model} ({type(model).__name__}) to int8",
         checkpoint,
