@@ -12,11 +12,12 @@ from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
 from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError, cause, did_you_mean, short, short_list
 from mybert.retrieval.segments import Segment, flush, inode_of, merge_segments
+from mybert.retrieval.settings import FIXED
 from mybert.retrieval.words import best_rows
 
 FORMAT = 1
 """Of the files of an index; a later version of MyBERT that changes them raises it."""
-FACTS = ("passage_tokens", "overlap", "precision", "language", "words_weight", "format")
+FACTS = (*FIXED, "words_weight", "format")
 """Entries of the manifest that are fixed when an index is made."""
 _DELETED_SHARE = 0.25  # of a segment, above which it is written again
 _ATTEMPTS = 5  # to open the segments of a manifest
