@@ -113,8 +113,8 @@ def windows_to_read(encoding: BatchEncoding, most: int) -> list[int]:
     ]
     question = sorted({*texts[0][0]})
     counts = torch.tensor([[context.count(token) for token in question] for _, context in texts], dtype=torch.float64)
-    found = (counts > 0).sum(0)
-    weights = torch.log1p((count - found + 0.5) / (found + 0.5))
+    document_frequencies = (counts > 0).sum(0)
+    weights = torch.log1p((count - document_frequencies + 0.5) / (document_frequencies + 0.5))
     scores = (weights * counts / (counts + _SATURATION)).sum(1)
     return sorted(scores.sort(descending=True, stable=True).indices[:most].tolist())
 

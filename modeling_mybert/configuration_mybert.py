@@ -157,9 +157,9 @@ class MyBertConfig(PreTrainedConfig):
             ValueError: the checkpoint is neither a BERT nor a MyBERT.
         """
         values, kwargs = super().get_config_dict(*args, **kwargs)
-        found = values.get("model_type", cls.model_type)
-        if found not in (cls.model_type, OLD_MODEL_TYPE):
-            raise ValueError(f"model_type must be {cls.model_type!r}, the checkpoint has {found!r}")
+        model_type = values.get("model_type", cls.model_type)
+        if model_type not in (cls.model_type, OLD_MODEL_TYPE):
+            raise ValueError(f"model_type must be {cls.model_type!r}, the checkpoint has {model_type!r}")
         values["model_type"] = cls.model_type
         return values, kwargs
 
@@ -210,12 +210,12 @@ class MyBertConfig(PreTrainedConfig):
         Code of a folder or repository runs from a copy of the model's modules; those of the head are found there.
         """
         here = Path(__file__).resolve().parent
-        found = {path.stem: path for path in here.glob("*_mybert.py")}
+        modules = {path.stem: path for path in here.glob("*_mybert.py")}
         for head, names in MODULES_OF_HEADS.items():
             is_saved = head in str((self.architectures or ())[:1])
-            paths = {name: found.pop(name, None) or (is_saved and self._original(here, name)) for name in names}
-            found |= {name: path for name, path in paths.items() if is_saved and path}
-        return found
+            paths = {name: modules.pop(name, None) or (is_saved and self._original(here, name)) for name in names}
+            modules |= {name: path for name, path in paths.items() if is_saved and path}
+        return modules
 
     def _original(self, here: Path, name: str) -> Path | None:
         """A module of the folder from which this was loaded, or of the repository, whose commit `here` is named by."""

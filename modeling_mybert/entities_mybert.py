@@ -66,12 +66,12 @@ def read_tags(counts: Mapping[str, int]) -> TagSet | None:
     """
     forms: dict[tuple[str, str, bool], dict[str, tuple[str, str]]] = defaultdict(dict)
     for tag in sorted(counts):
-        if found := _ALONE.fullmatch(tag):
+        if match := _ALONE.fullmatch(tag):
             forms["alone", "", tag.isupper()][tag] = tag.upper(), UNTYPED
-        if found := _PREFIX.fullmatch(tag):
-            forms["before", found[2], found[1].isupper()][tag] = found[1].upper(), found[3]
-        if found := _SUFFIX.fullmatch(tag):
-            forms["then", found[2], found[3].isupper()][tag] = found[3].upper(), found[1]
+        if match := _PREFIX.fullmatch(tag):
+            forms["before", match[2], match[1].isupper()][tag] = match[1].upper(), match[3]
+        if match := _SUFFIX.fullmatch(tag):
+            forms["then", match[2], match[3].isupper()][tag] = match[3].upper(), match[1]
     for name, parsed in _unusual_forms(counts).items():
         if _is_complete(parsed, counts):
             forms[name, "", True] = parsed
@@ -90,8 +90,8 @@ def _unusual_forms(counts: Mapping[str, int]) -> dict[str, dict[str, tuple[str, 
     """Tags with the position as a word (BEGIN-PER), or without a character before the type (BPER) or after it."""
     forms: dict[str, dict[str, tuple[str, str]]] = {"before": {}, "joined before": {}, "joined then": {}}
     for tag in counts:
-        if found := _WORD_PREFIX.fullmatch(tag):
-            forms["before"][tag] = found[1][0].upper(), found[3]
+        if match := _WORD_PREFIX.fullmatch(tag):
+            forms["before"][tag] = match[1][0].upper(), match[3]
         for form, letter, kind in (("joined before", tag[:1], tag[1:]), ("joined then", tag[-1:], tag[:-1])):
             if letter.upper() in _ROLES and kind.isalnum() and len(kind) > 1:
                 forms[form][tag] = letter.upper(), kind
@@ -142,7 +142,7 @@ def _types_alone(counts: Mapping[str, int]) -> TagSet | None:
     """The tag set in which the tags beside O are types. Tags of one letter and parts of speech are none."""
     outside = next((tag for tag in "Oo" if tag in counts), None)
     kinds = {tag for tag in counts if tag != outside and any(letter.isalpha() for letter in tag)}
-    kinds = {tag for tag in kinds if not ((found := _PREFIX.fullmatch(tag)) and found[3] in kinds)}
+    kinds = {tag for tag in kinds if not ((match := _PREFIX.fullmatch(tag)) and match[3] in kinds)}
     long = {tag for tag in kinds if len(tag) > 1}
     if outside is None or not long or 2 * len(long) < len(kinds) or long.issubset(_UNIVERSAL):
         return None
@@ -156,12 +156,12 @@ def entity_spans(tags: Sequence[str], marks: Mapping[str, Mark]) -> list[Entity]
     An entity begins at B and S, after E, S and words outside, and where the type changes. So every word whose tag is
     in `marks` is part of an entity, also where tags break their scheme.
     """
-    found: list[Entity] = []
+    entities: list[Entity] = []
     before = None
     for place, mark in enumerate(map(marks.get, tags)):
         if mark is not None:
             goes_on = before and mark.role in "IE" and before.role in "BI" and before.kind == mark.kind
-            start = found.pop()[0] if goes_on else place
-            found.append((start, place + 1, mark.kind))
+            start = entities.pop()[0] if goes_on else place
+            entities.append((start, place + 1, mark.kind))
         before = mark
-    return found
+    return entities

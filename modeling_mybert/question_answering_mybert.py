@@ -212,17 +212,17 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
             no_answer_threshold = getattr(self.model.config, "no_answer_threshold", None)
         longest = max_answer_len or self._remembered("max_answer_length", MAX_ANSWER_LENGTH)
         context = windows[0]["window"]["context"]
-        found = decode_answers([_window_logits(item) for item in windows], context, longest, top_k)
-        total, no_answer = found.total, None
+        decoded = decode_answers([_window_logits(item) for item in windows], context, longest, top_k)
+        total, no_answer = decoded.total, None
         if no_answer_threshold is not None and no_answer_threshold != math.inf:
-            no_answer = torch.tensor(found.no_answer - no_answer_threshold, dtype=torch.float64)
+            no_answer = torch.tensor(decoded.no_answer - no_answer_threshold, dtype=torch.float64)
             total = torch.logaddexp(total, no_answer)
-        answers = [{**span, "score": float((span["score"] - total).exp())} for span in found.spans]
+        answers = [{**span, "score": float((span["score"] - total).exp())} for span in decoded.spans]
         if no_answer is not None:
             empty = {**NO_ANSWER, "score": float((no_answer - total).exp())}
-            answers.insert(0 if found.is_unanswered(no_answer_threshold) else len(answers), empty)
+            answers.insert(0 if decoded.is_unanswered(no_answer_threshold) else len(answers), empty)
             answers.sort(key=lambda answer: -answer["score"])
-        answers = [{**answer, "no_answer_score": found.no_answer_score} for answer in answers[:top_k]]
+        answers = [{**answer, "no_answer_score": decoded.no_answer_score} for answer in answers[:top_k]]
         return answers[0] if top_k == 1 else answers
 
 

@@ -57,13 +57,13 @@ class MyBertTokenClassificationPipeline(TokenClassificationPipeline):
         return super().postprocess(all_outputs, aggregation_strategy, ignore_labels)
 
     def gather_pre_entities(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        found, word_ids = super().gather_pre_entities(*args, **kwargs), kwargs.get("word_ids")
+        pre_entities, word_ids = super().gather_pre_entities(*args, **kwargs), kwargs.get("word_ids")
         if word_ids is not None and self._splitter is not None:
             before = None
-            for token in found:
+            for token in pre_entities:
                 token["is_subword"] = word_ids[token["index"]] == before
                 before = word_ids[token["index"]]
-        return found
+        return pre_entities
 
     def group_entities(self, entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self._tag_set is None:

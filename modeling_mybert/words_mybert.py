@@ -91,9 +91,9 @@ def chunks(text: str, find_added: Callable[[str], Iterator[Place]] | None = None
             continue
         places: list[Place] = []
         ends_of: list[tuple[str, str]] = []
-        for found in _PIECE.finditer(kinds, *chunk.span()):
-            if run := found[0].strip(_REMOVED):
-                start = found.start() + found[0].index(run)
+        for match in _PIECE.finditer(kinds, *chunk.span()):
+            if run := match[0].strip(_REMOVED):
+                start = match.start() + match[0].index(run)
                 inside = len(ends_of) > 1 and ends_of[-1] != (".", ".") and not is_mark(ends_of[-2][1])
                 is_initial = run == LETTERS and not inside  # as in U.S., not in AT&T
                 places.append((start, start + len(run)))
@@ -132,8 +132,8 @@ class WordSplitter:
             self._left, self._right = (dict(rules.get(name, {})) for name in ("left", "right"))
             self._words = frozenset(map(str, rules.get("words", ())))
         except (AttributeError, TypeError, ValueError) as error:
-            found = str(rules)[:60]
-            raise ValueError(f"word_rules must be an object with left, right and words, found {found}") from error
+            shown = str(rules)[:60]
+            raise ValueError(f"word_rules must be an object with left, right and words, found {shown}") from error
         self._others, self.unspaced = bool(rules.get("others")), bool(rules.get("unspaced"))
         self._find_added = find_added
         self._has_rules = bool(self._left or self._right or self._others or self._words)
@@ -141,12 +141,12 @@ class WordSplitter:
 
     def __call__(self, text: str) -> list[Place]:
         """Start and end of each word, in characters."""
-        found, words = list(chunks(text, self._find_added)), []
-        for number, chunk in enumerate(found):
+        pieces, words = list(chunks(text, self._find_added)), []
+        for number, chunk in enumerate(pieces):
             if len(chunk.places) == 1 or not self._has_rules:
                 words += chunk.places
             else:
-                words += self._joined(text, chunk, END if number == len(found) - 1 else SPACE)
+                words += self._joined(text, chunk, END if number == len(pieces) - 1 else SPACE)
         return words
 
     def stays(self, side: str, before: str, mark: str, after: str) -> bool:

@@ -139,7 +139,7 @@ def _savings(
             for end in range(start + 1, len(pieces)):
                 piece += pieces[end].removeprefix(PREFIX)
                 candidates[piece].append((word, words[word].count * (end - start)))
-    return {p: found for p, found in candidates.items() if p not in rejected and _is_word(p)}
+    return {p: savings for p, savings in candidates.items() if p not in rejected and _is_word(p)}
 
 
 def _is_word(piece: str) -> bool:
@@ -153,7 +153,7 @@ def _pick(
     candidates: Mapping[str, list[tuple[str, int]]], words: Mapping[str, WordUse], room: int, least: int
 ) -> dict[str, int]:
     """Piece → tokens saved, for the best pieces of a round."""
-    heap = [(-sum(saved for _, saved in found), piece) for piece, found in candidates.items()]
+    heap = [(-sum(saved for _, saved in savings), piece) for piece, savings in candidates.items()]
     heapq.heapify(heap)
     picked: dict[str, int] = {}
     claimed: set[str] = set()
@@ -179,11 +179,11 @@ def _described(
     chosen: Mapping[str, int], old: Sequence[str], uses: Mapping[str, WordUse], unk_token: str
 ) -> list[NewWord]:
     ordered = sorted(chosen, key=lambda piece: (-chosen[piece], piece))
-    found = describe_words(ordered, uses, old, unk_token)
-    while unused := [word for word in found if not word.words]:  # their savings then count for the others
+    new_words = describe_words(ordered, uses, old, unk_token)
+    while unused := [word for word in new_words if not word.words]:  # their savings then count for the others
         ordered = [piece for piece in ordered if piece not in {word.piece for word in unused}]
-        found = describe_words(ordered, uses, old, unk_token)
-    return sorted(found, key=lambda word: (-word.saved, word.piece))
+        new_words = describe_words(ordered, uses, old, unk_token)
+    return sorted(new_words, key=lambda word: (-word.saved, word.piece))
 
 
 def describe_words(

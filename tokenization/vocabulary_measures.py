@@ -82,9 +82,9 @@ def removed_marks(marked: Mapping[str, int], word_counts: Mapping[str, int], bac
         if with_marks:
             spellings[backend.normalizer.normalize_str(word)][unicodedata.normalize("NFC", word)] += n
     equal = []
-    for stripped, found in spellings.items():
-        found[stripped] = word_counts.get(stripped, 0) - found.total()
-        (first, _), (second, rarer) = [*_ordered(found), ("", 0)][:2]
+    for stripped, counts in spellings.items():
+        counts[stripped] = word_counts.get(stripped, 0) - counts.total()
+        (first, _), (second, rarer) = [*_ordered(counts), ("", 0)][:2]
         if rarer > 0:
             equal.append((-rarer, first, second))
     count = sum(n * (len(unicodedata.normalize("NFD", letter)) - 1) for letter, n in letters.items())
@@ -99,10 +99,10 @@ def _ordered(counts: Counter[str]) -> list[tuple[str, int]]:
 
 def _letters_with_marks(word: str) -> list[str]:
     """Each letter of a word that has non-spacing marks, with them."""
-    found: list[str] = []
+    letters: list[str] = []
     for character in unicodedata.normalize("NFD", word):
-        if unicodedata.category(character) != "Mn" or not found:
-            found.append(character)
+        if unicodedata.category(character) != "Mn" or not letters:
+            letters.append(character)
         else:
-            found[-1] += character
-    return [unicodedata.normalize("NFC", letter) for letter in found if len(letter) > 1]
+            letters[-1] += character
+    return [unicodedata.normalize("NFC", letter) for letter in letters if len(letter) > 1]

@@ -40,8 +40,8 @@ def held_out_scores(
             scorer.
     """
     uses = count_uses(texts, tokenizer.backend_tokenizer)
-    found = vocabulary_report({word: use.count for word, use in uses.items()}, tokenizer.backend_tokenizer)
-    scores = {"tokens_per_word": found["tokens per word"], "unknown_rate": found["unknown rate"]}
+    report = vocabulary_report({word: use.count for word, use in uses.items()}, tokenizer.backend_tokenizer)
+    scores = {"tokens_per_word": report["tokens per word"], "unknown_rate": report["unknown rate"]}
     bits, accuracy = None, None
     if scorer is not None and sample:
         likelihood = scorer.texts(sample, within_word=True)
@@ -62,7 +62,7 @@ def nearest_tokens(
     similar[range(len(ids)), list(ids)] = -torch.inf
     similar[:, [UNUSED.fullmatch(name) is not None for name in names]] = -torch.inf
     best = similar.topk(min(count, len(names) - 1)).indices.tolist()
-    return {names[index]: [names[found] for found in row] for index, row in zip(ids, best, strict=True)}
+    return {names[index]: [names[neighbour] for neighbour in row] for index, row in zip(ids, best, strict=True)}
 
 
 def print_adaptation(adaptation: dict[str, Any]) -> None:
@@ -73,11 +73,11 @@ def print_adaptation(adaptation: dict[str, Any]) -> None:
         most = f"; the {_SHOWN} that save most" if len(words) > _SHOWN else ""
         print_table(counted(len(words), "new word") + most, rows, ("word", "former word pieces", "tokens saved"))
     if nearest := adaptation.get("nearest_tokens"):
-        rows = [(word, *(" ".join(found[when]) for when in ("before", "after"))) for word, found in nearest.items()]
+        rows = [(word, *(" ".join(values[when]) for when in ("before", "after"))) for word, values in nearest.items()]
         print_table("Nearest tokens of new words", rows, ("word", "before training", "after training"))
     rows = [
-        (f"{text}: {title}", *(found[when].get(name) for when in ("before", "after")))
-        for text, found in adaptation.get("held_out", {}).items()
+        (f"{text}: {title}", *(values[when].get(name) for when in ("before", "after")))
+        for text, values in adaptation.get("held_out", {}).items()
         for name, title in _SCORES.items()
     ]
     if rows:

@@ -48,10 +48,10 @@ def read_words(path: str, tokenizer: MyBertTokenizer) -> list[str]:
         raise UserError(f"--words {path}: write one word per line; {'; '.join(problems[:_SHOWN])}{more}")
     count = len(words) + len(known)
     if not words:
-        found = (
+        contents = (
             f"only words that are already in the vocabulary, for example {short(known[0])}" if known else "no words"
         )
-        raise UserError(f"--words {path} has {found}; write one new word per line")
+        raise UserError(f"--words {path} has {contents}; write one new word per line")
     if known:
         are = "is" if len(known) == 1 else "are"
         print(f"{len(known):,} of {count:,} words {are} already in the vocabulary, for example {short(known[0])}")
@@ -72,8 +72,8 @@ def _read_word(line: str, tokenizer: MyBertTokenizer) -> str:
     text = backend.normalizer.normalize_str(line.removeprefix(prefix))
     parts = [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
     if len(parts) != 1:
-        found = f"splits it into {' '.join(parts)}" if parts else "removes it"
-        raise UserError(f"{short(line)} is not one word: the tokenizer {found}")
+        effect = f"splits it into {' '.join(parts)}" if parts else "removes it"
+        raise UserError(f"{short(line)} is not one word: the tokenizer {effect}")
     if len(parts[0]) > MAX_WORD_CHARACTERS:
         raise UserError(f"a word of {len(parts[0])} characters, BERT reads at most {MAX_WORD_CHARACTERS}")
     return prefix + parts[0]

@@ -71,8 +71,8 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = (), seed:
         )
     own = read_words(settings.words, tokenizer) if settings.words else []
     counts = _once(work / "counts.json", lambda: _write_texts(settings, work, rows, seed))
-    found = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))
-    words = [NewWord(**word) for word in found]
+    chosen = _once(work / "words.json", lambda: _choose_words(settings, tokenizer, own, work))
+    words = [NewWord(**word) for word in chosen]
     adapted, new_ids = _change_model(model, tokenizer, words, settings.model)
     _refuse_unknown(adapted, work, settings.model)
     model.save_pretrained(work / START)
@@ -81,7 +81,7 @@ def prepare(settings: AdaptSettings, work: Path, rows: Iterable[str] = (), seed:
     return {
         "counts": {**counts, "parameters": model.num_parameters()},
         "new_head": new_head,
-        "new_words": found,
+        "new_words": chosen,
         "new_ids": new_ids,
         "vocabulary_size": {"before": len(tokenizer), "after": len(adapted)},
     }
@@ -108,18 +108,18 @@ def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> d
         raise UserError("no document holds text; check the inputs and --text-column")
     characters = write_texts(work / _TRAINING, _part(everything, held, is_held=False))
     write_texts(work / DOMAIN, _part(everything, held, is_held=True))
-    found: dict[str, Any] = {"documents": counts[False], "documents_held_out": counts[True], "characters": characters}
-    return found | ({"skipped": dict(skipped)} if skipped else {})
+    facts: dict[str, Any] = {"documents": counts[False], "documents_held_out": counts[True], "characters": characters}
+    return facts | ({"skipped": dict(skipped)} if skipped else {})
 
 
 def _distinct(texts: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
     """Removes copies, so that a word counts once per distinct document."""
     seen = set()
     for text in texts:
-        if (found := digest(text)) in seen:
+        if (key := digest(text)) in seen:
             skipped["duplicate documents"] += 1
         else:
-            seen.add(found)
+            seen.add(key)
             yield text
 
 

@@ -15,8 +15,10 @@ from mybert.io.documents import read_documents
 def documents(names: Sequence[str], settings: TextSettings, skipped: Counter[str] | None = None) -> Iterator[str]:
     """The documents of some inputs that hold text, without white space around it."""
     if names:
-        found = read_documents(names, text_column=settings.text_column, errors=settings.errors, skipped=skipped)
-        yield from (text for document in found if (text := document.text.strip()))
+        all_documents = read_documents(
+            names, text_column=settings.text_column, errors=settings.errors, skipped=skipped
+        )
+        yield from (text for document in all_documents if (text := document.text.strip()))
 
 
 def write_texts(path: Path, texts: Iterable[str]) -> int:
@@ -80,6 +82,6 @@ def passages(texts: Iterable[str], characters: int, length: int = 320) -> list[s
         length: maximum characters of a passage, except for a single longer word.
     """
     wrapper = textwrap.TextWrapper(length, break_long_words=False, break_on_hyphens=False)
-    found = [passage for text in texts for passage in wrapper.wrap(" ".join(text.split()))]
-    wanted = min(len(found), -(-characters // length))
-    return [found[index * len(found) // wanted] for index in range(wanted)]
+    candidates = [passage for text in texts for passage in wrapper.wrap(" ".join(text.split()))]
+    wanted = min(len(candidates), -(-characters // length))
+    return [candidates[index * len(candidates) // wanted] for index in range(wanted)]

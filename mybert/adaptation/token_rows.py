@@ -38,12 +38,12 @@ def _tables(model: PreTrainedModel) -> list[Tensor]:
     """The tensors with one row per token: matrices (V, H) and biases (V,), each once."""
     output: Any = model.get_output_embeddings()
     table: Any = model.get_input_embeddings()
-    found: list[Tensor] = [table.weight]
+    tensors: list[Tensor] = [table.weight]
     if output is not None:
-        found += [tensor for tensor in (output.weight, output.bias) if tensor is not None]
+        tensors += [tensor for tensor in (output.weight, output.bias) if tensor is not None]
         head = getattr(getattr(model, "cls", None), "predictions", None)
-        found += [head.bias] if head is not None else []
-    return list({id(tensor): tensor for tensor in found}.values())
+        tensors += [head.bias] if head is not None else []
+    return list({id(tensor): tensor for tensor in tensors}.values())
 
 
 def _mean_rows(table: Tensor, origins: Sequence[Sequence[int]]) -> Tensor:

@@ -111,8 +111,8 @@ def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes) -> None:
     """
     for field in ("id2label", "label2id"):
         if not isinstance(config.get(field), dict | None):
-            found = short(config[field], 40)
-            raise UserError(f"checkpoint {name}: {field} in {CONFIG} is {found}, not an object; restore {CONFIG}")
+            shown = short(config[field], 40)
+            raise UserError(f"checkpoint {name}: {field} in {CONFIG} is {shown}, not an object; restore {CONFIG}")
     for field, value, weight in _sizes(config, shapes):
         given: Any = config.get(field)
         fewer = field == "num_hidden_layers" and _is_count(given) and given < value  # the first ones are read
@@ -168,13 +168,13 @@ def _stored_shapes(folder: Path) -> dict[str, list[int]]:
 
 def weight_files(index: Path) -> list[str]:
     """The files that the index of sharded weights names."""
-    found = read_json_object(index, "copy it again").get("weight_map")
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+    weight_map = read_json_object(index, "copy it again").get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise UserError(f"{index} is damaged: expected a weight_map of names; copy it again")
-    for name in found.values():
+    for name in weight_map.values():
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise UserError(f"{index} names {short(name)}, a file outside of its folder; use another copy")
-    return list(found.values())
+    return list(weight_map.values())
 
 
 def _header_shapes(path: Path) -> dict[str, list[int]]:

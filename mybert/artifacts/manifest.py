@@ -98,8 +98,8 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 def inputs_of(manifest: dict[str, Any]) -> dict[str, dict[str, str]]:
     """The entries of the inputs by name, without malformed ones."""
-    found = manifest.get("inputs")
-    items = found.items() if isinstance(found, dict) else ()
+    inputs = manifest.get("inputs")
+    items = inputs.items() if isinstance(inputs, dict) else ()
     return {name: one for name, one in items if isinstance(one, dict) and isinstance(one.get("path"), str)}
 
 
@@ -119,9 +119,9 @@ def behind(
         known = f"{prefix}{name}"
         if follows(known, entry):
             folder = Path(entry["path"])
-            found = read_manifest(folder)
-            yield known, folder, found
-            yield from behind(found, follows, f"{known}/")
+            input_manifest = read_manifest(folder)
+            yield known, folder, input_manifest
+            yield from behind(input_manifest, follows, f"{known}/")
 
 
 def is_model(name: str) -> bool:
@@ -176,11 +176,11 @@ def check_maker(made: Path, recorded: dict[str, str], model: str, remedy: str) -
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect results."""
-    found = {"python": platform.python_version()}
+    package_versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            package_versions[name] = importlib.metadata.version(name)
+    return package_versions
 
 
 class DataInMemory(str):

@@ -112,12 +112,12 @@ def unfinished_folder(output: str | Path, job: RunFingerprint, opened: contextli
     output = Path(output).resolve()
     for folder in sorted(output.parent.glob(f".{glob.escape(output.name)}.partial-*")):
         try:
-            found = parse_json((folder / _SCRATCH / _JOB).read_bytes())
+            stored_job = parse_json((folder / _SCRATCH / _JOB).read_bytes())
         except (OSError, ValueError):
             continue
-        if not isinstance(found, dict):
+        if not isinstance(stored_job, dict):
             continue
-        if different := job.differences(found):
+        if different := job.differences(stored_job):
             logger.warning("--resume: %s is of a run with other %s; starting anew", folder, " and ".join(different))
             continue
         try:

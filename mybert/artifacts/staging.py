@@ -288,5 +288,5 @@ def _error_number(error: Exception) -> int | None:
         return error.errno
     if "inline_container" in str(error):  # torch.save gives no errno; only writing fails there
         return errno.ENOSPC
-    found = re.search(r"\bos error (\d+)", str(error))  # tokenizers and safetensors (Rust)
-    return int(found[1]) if found else None
+    match = re.search(r"\bos error (\d+)", str(error))  # tokenizers and safetensors (Rust)
+    return int(match[1]) if match else None

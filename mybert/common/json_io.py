@@ -52,11 +52,11 @@ def _check_depth(value: Any) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         raise ValueError(f"{short(next(name for name, number in counts.items() if number > 1))} is given twice")
-    return found
+    return fields
 
 
 def irregular(path: Path) -> str | None:
@@ -85,12 +85,12 @@ def read_json(path: Path) -> Any:
 def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """The JSON object in a file; raises a UserError that ends with `remedy` if there is none."""
     try:
-        found = read_json(path)
+        value = read_json(path)
     except ValueError as error:
         raise UserError(f"{path} is damaged ({cause(error)}); {remedy}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is damaged: expected a JSON object, found {short(found, 40)}; {remedy}")
-    return found
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged: expected a JSON object, found {short(value, 40)}; {remedy}")
+    return value
 
 
 def is_json(content: str | bytes) -> bool:

@@ -61,5 +61,5 @@ def marks() -> str:
 
     `\\w` leaves them out, so that it splits the words of Hindi and Thai at their vowels.
     """
-    found = (c for c in map(chr, range(0xA0, 0x20000)) if unicodedata.category(c)[0] == "M")
-    return "".join(found) + "\u00ad\u200b-\u200d\u2060"
+    characters = (c for c in map(chr, range(0xA0, 0x20000)) if unicodedata.category(c)[0] == "M")
+    return "".join(characters) + "\u00ad\u200b-\u200d\u2060"

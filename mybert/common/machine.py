@@ -195,8 +195,8 @@ def hardware() -> str:
 
     Of a processor that is made to compute as an older one, with the instructions that it may use.
     """
-    found = re.search(r"^model name\s*: (.*)$", _text(_CPUINFO), re.MULTILINE)
-    parts = [f"{usable_cores()} x {found[1] if found else platform.machine()}"]
+    match = re.search(r"^model name\s*: (.*)$", _text(_CPUINFO), re.MULTILINE)
+    parts = [f"{usable_cores()} x {match[1] if match else platform.machine()}"]
     limits = dict.fromkeys(os.environ[name].upper() for name in _INSTRUCTIONS if os.environ.get(name))
     parts[0] += f" ({' and '.join(limits)} by environment)" if limits else ""
     torch = sys.modules.get("torch")  # do not import torch only to describe the machine

@@ -64,9 +64,9 @@ def metric_of(name: str) -> Metric:
     return Metric(title[:1].upper() + title[1:], *_METRICS.get(name, ())[1:])
 
 
-def interval_of(found: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+def interval_of(results: Mapping[str, Any], name: str) -> tuple[float, float] | None:
     """The 95% interval of a metric in results; None where all bootstrap samples are equal, as for rows all right."""
-    interval = found.get("intervals_95", {}).get(name)
+    interval = results.get("intervals_95", {}).get(name)
     return (interval[0], interval[1]) if interval and interval[0] != interval[1] else None
 
 
@@ -82,11 +82,11 @@ SURE = 0.05
 
 def verdict(entry: Mapping[str, Any], metric: str) -> str:
     """The result of a comparison of two runs in one sentence; `entry` is one of `comparisons` in results.json."""
-    found, (first, second), named = entry["metrics"][metric], entry["runs"], metric_of(metric)
-    if found["difference"] == 0:
+    comparison, (first, second), named = entry["metrics"][metric], entry["runs"], metric_of(metric)
+    if comparison["difference"] == 0:
         return f"{first} and {second} have the same {metric_title(metric)}."
-    if found["p"] >= SURE:
-        return f"The difference between {first} and {second} may be chance (p = {found['p']:.3g})."
-    better, worse = (second, first) if (found["difference"] > 0) != named.is_loss else (first, second)
-    size = named.change(abs(found["difference"])).lstrip("+")
-    return f"{better} is better than {worse}: {metric_title(metric)} differs by {size} (p = {found['p']:.3g})."
+    if comparison["p"] >= SURE:
+        return f"The difference between {first} and {second} may be chance (p = {comparison['p']:.3g})."
+    better, worse = (second, first) if (comparison["difference"] > 0) != named.is_loss else (first, second)
+    size = named.change(abs(comparison["difference"])).lstrip("+")
+    return f"{better} is better than {worse}: {metric_title(metric)} differs by {size} (p = {comparison['p']:.3g})."

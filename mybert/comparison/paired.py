@@ -48,7 +48,7 @@ def differences(
     observed, drawn = [scores(task, runs) for runs in (one, other)], _bootstrap(task, one, other, samples, rng)
     single = len(one) == len(other) == 1
     null = _exchanged(task, one[0], other[0], samples, rng) if single else {}
-    found = {}
+    by_metric = {}
     for name in observed[0][0]:
         first, second = (np.array([run[name] for run in runs]) for runs in observed)  # (K,)
         value = float(second.mean() - first.mean())
@@ -56,14 +56,14 @@ def differences(
             low, high = np.percentile(drawn[1][name][0] - drawn[0][name][0], (2.5, 97.5)).tolist()
             unchanged, *exchanged = np.abs(null[name])
             p = (1 + int((np.array(exchanged) >= unchanged - 1e-12).sum())) / (1 + samples)
-            found[name] = Difference(value, (low, high), p, RANDOMISATION)
+            by_metric[name] = Difference(value, (low, high), p, RANDOMISATION)
         else:
             error, freedom = _error(first, second, [side[name] for side in drawn], len(one[0].places))
             width = float(stats.t.ppf(0.975, freedom)) * error
             p = 2 * float(stats.t.sf(abs(value) / error, freedom)) if error else float(value == 0)
             p = max(p, 2 ** (1 - len(one[0].places)))  # that of the sign test, if all rows are better
-            found[name] = Difference(value, (value - width, value + width), p, WELCH)
-    return found
+            by_metric[name] = Difference(value, (value - width, value + width), p, WELCH)
+    return by_metric
 
 
 def _error(first: np.ndarray, second: np.ndarray, drawn: Sequence[np.ndarray], rows: int) -> tuple[float, float]:
@@ -134,12 +134,12 @@ def labels(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[
     """The F1 of each label on both sides (means over runs), the most frequent first; empty without labels."""
     sides = [[task.label_scores(rows.predictions, rows.references) for rows in runs] for runs in (one, other)]
     names = dict.fromkeys(name for runs in sides for run in runs for name in run)
-    found = []
+    entries = []
     for name in names:
         f1 = [float(np.mean([run[name].f1 if name in run else 0.0 for run in runs])) for runs in sides]
         count = max(run[name].true for runs in sides for run in runs if name in run)
-        found.append({"label": name, "count": count, "f1": f1, "difference": f1[1] - f1[0]})
-    return sorted(found, key=lambda entry: (-entry["count"], entry["label"]))
+        entries.append({"label": name, "count": count, "f1": f1, "difference": f1[1] - f1[0]})
+    return sorted(entries, key=lambda entry: (-entry["count"], entry["label"]))
 
 
 def slices(
@@ -150,8 +150,10 @@ def slices(
     groups = {"length in characters": quarters([sum(len(str(value)) for value in row.values()) for row in inputs])}
     groups |= {column: groups_of_column(inputs, column) for column in columns}
     return {
-        name: [_group(task, metric, one, other, value, rows, seed) for value, rows in rows_by_group(found).items()]
-        for name, found in groups.items()
+        name: [
+            _group(task, metric, one, other, value, rows, seed) for value, rows in rows_by_group(row_groups).items()
+        ]
+        for name, row_groups in groups.items()
     }
 
 
@@ -164,8 +166,8 @@ def _group(
     scores = [
         float(np.mean([task.score(rows.predictions, rows.references)[metric] for rows in runs])) for runs in sides
     ]
-    found = differences(task, *sides, _PERMUTATIONS, seed)[metric]
-    return {"group": value, "rows": len(places), "scores": scores, "difference": found.difference, "p": found.p}
+    estimate = differences(task, *sides, _PERMUTATIONS, seed)[metric]
+    return {"group": value, "rows": len(places), "scores": scores, "difference": estimate.difference, "p": estimate.p}
 
 
 def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[str, Any]]:
@@ -174,12 +176,12 @@ def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict
     With several runs, a row is right in a run or not; its error is the share of wrong runs.
     """
     before, after = (np.mean([errors_of(task, rows) for rows in runs], axis=0) for runs in (one, other))
-    found = []
+    changed = []
     for place in np.argsort(-np.abs(after - before), kind="stable").tolist():
         if before[place] == after[place]:
             break
         better = "right" if after[place] < before[place] else "wrong"
-        found.append(
+        changed.append(
             {
                 "became": better,
                 "row": one[0].places[place],
@@ -189,7 +191,7 @@ def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict
                 "input": one[0].inputs[place],
             }
         )
-    return found
+    return changed
 
 
 def errors_of(task: Task, rows: Rows) -> list[float]:

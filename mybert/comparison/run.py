@@ -78,11 +78,11 @@ def _metric(settings: CompareSettings, task: Task, sides: Sequence[Side]) -> str
 def _comparison(
     settings: CompareSettings, task: Task, metric: str, first: Side, side: Side, changed: Sequence[Mapping]
 ) -> dict[str, Any]:
-    found = differences(task, first.rows, side.rows, settings.bootstrap, settings.seed)
+    by_metric = differences(task, first.rows, side.rows, settings.bootstrap, settings.seed)
     sizes = {name: sum(row["became"] == name for row in changed) for name in ("right", "wrong")}
     return {
         "runs": [first.name, side.name],
-        "metrics": {name: value._asdict() for name, value in found.items()},
+        "metrics": {name: value._asdict() for name, value in by_metric.items()},
         "became_right": sizes["right"],
         "became_wrong": sizes["wrong"],
         "labels": labels(task, first.rows, side.rows),
@@ -93,8 +93,8 @@ def _comparison(
 
 def _side(task: Task, side: Side) -> dict[str, Any]:
     """Scores, cost and learning curve of a run."""
-    found = scores(task, side.rows)
-    values = {name: [run[name] for run in found] for name in found[0]}
+    run_scores = scores(task, side.rows)
+    values = {name: [run[name] for run in run_scores] for name in run_scores[0]}
     training = side.training.results.get("best", {}) if side.training else {}
     return {
         "name": side.name,

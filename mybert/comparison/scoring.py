@@ -81,14 +81,14 @@ def _labels(every: Sequence[Rows], problem: str) -> list[str]:
     for rows in every:
         for place, prediction in zip(rows.places, rows.predictions, strict=True):
             names |= dict.fromkeys(map(_name, prediction["scores"] if _has_scores(prediction) else ()))
-            found = prediction.get("labels", prediction.get("label"))
-            labels = [_name(label) for label in (found if isinstance(found, list) else [found])]
+            predicted = prediction.get("labels", prediction.get("label"))
+            labels = [_name(label) for label in (predicted if isinstance(predicted, list) else [predicted])]
             if problem == MULTI:
                 prediction["labels"] = labels
             elif len(labels) == 1:
                 prediction["label"] = labels[0]
             else:
-                raise UserError(f"{rows.source}, row {place}: expected one label, found {short(found)}")
+                raise UserError(f"{rows.source}, row {place}: expected one label, found {short(predicted)}")
     others = {label for rows in every for one in rows.predictions for label in _names(one, problem)}
     targets = every[0].references
     targets[:] = [[_name(label) for label in x] if problem == MULTI else _name(x) for x in targets]
@@ -112,13 +112,13 @@ def _check_names(every: Sequence[Rows], problem: str) -> None:
     """
     known = {label for target in every[0].references for label in (target if problem == MULTI else [target])}
     for rows in every:
-        found = {label for prediction in rows.predictions for label in _names(prediction, problem)}
-        if found and not found & known:
+        predicted = {label for prediction in rows.predictions for label in _names(prediction, problem)}
+        if predicted and not predicted & known:
             raise UserError(
-                f"{rows.source} predicts {short_list(sorted(found))}, and the references are "
+                f"{rows.source} predicts {short_list(sorted(predicted))}, and the references are "
                 f"{short_list(sorted(known))}; write the same names in both"
             )
-        if not any(map(_has_scores, rows.predictions)) and (unknown := found - known):
+        if not any(map(_has_scores, rows.predictions)) and (unknown := predicted - known):
             warn_once(
                 f"{rows.source}: no reference is {short_list(sorted(unknown))}; these predictions count as wrong"
             )
@@ -133,5 +133,5 @@ def _set_tags(every: Sequence[Rows]) -> None:
         for place, prediction, reference in zip(rows.places, rows.predictions, rows.references, strict=True):
             tags = prediction.get("tags")
             if not isinstance(tags, list) or len(tags) != len(reference):
-                found = f"{len(tags)} tags" if isinstance(tags, list) else "no tags"
-                raise UserError(f"{rows.source}, row {place}: {found} for {len(reference)} words")
+                tag_count = f"{len(tags)} tags" if isinstance(tags, list) else "no tags"
+                raise UserError(f"{rows.source}, row {place}: {tag_count} for {len(reference)} words")

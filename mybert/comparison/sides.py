@@ -81,8 +81,8 @@ def read_sides(settings: CompareSettings) -> list[Side]:
     sides = [_side(run, part, settings) for run in settings.runs]
     tasks = {side.task: side.name for side in sides if side.task}
     if len(tasks) > 1:
-        found = " and ".join(f"{name} is {task}" for task, name in tasks.items())
-        raise UserError(f"the runs have different tasks ({found}); compare runs of one task")
+        listed = " and ".join(f"{name} is {task}" for task, name in tasks.items())
+        raise UserError(f"the runs have different tasks ({listed}); compare runs of one task")
     every = [rows for side in sides for rows in side.rows]
     _check_columns(settings, every)
     first = next((rows for rows in every if rows.references is not None), None)
@@ -167,7 +167,7 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     if not predictions:
         raise UserError(f"{path} holds no rows")
     predictions, references = [*map(_prediction, _as_lists(predictions))], _as_lists(references)
-    if lacking := [place for place, found in zip(places, references, strict=True) if found is None]:
+    if lacking := [place for place, target in zip(places, references, strict=True) if target is None]:
         if len(lacking) < len(places):
             raise UserError(f"{path}, row {lacking[0]}: no reference; every row needs one")
         references = None
@@ -243,8 +243,8 @@ def _shared_columns(every: Sequence[Rows]) -> list[str]:
         numbers = [number(row[name]) for rows in every for row in rows.inputs]
         return None not in numbers and not all(value == int(value) for value in numbers)
 
-    found = sorted(name for name in shared if not is_target(name))
-    return [name for name in found if not is_score(name)] or found
+    columns = sorted(name for name in shared if not is_target(name))
+    return [name for name in columns if not is_score(name)] or columns
 
 
 def _same(one: Any, other: Any) -> bool:

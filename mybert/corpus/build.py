@@ -163,9 +163,9 @@ def _make_shards(shards: list[Shard], scratch: Path, tokenizer: Path, settings: 
 def _check_fit(folder: Path, documents: np.ndarray, tokenizer: PlainTokenizer, name: str) -> None:
     """Raises if most tokens of the first documents are [UNK]."""
     sample = [text[:SAMPLE_CHARACTERS] for text in read_stored(folder, documents[:SAMPLE_DOCUMENTS])]
-    found = [encoding.ids for encoding in tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)]
-    total = sum(map(len, found))
-    unknown = sum(ids.count(tokenizer.unk_id) for ids in found)
+    token_ids = [encoding.ids for encoding in tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)]
+    total = sum(map(len, token_ids))
+    unknown = sum(ids.count(tokenizer.unk_id) for ids in token_ids)
     if unknown > _MAX_UNKNOWN * total:
         raise UserError(
             f"--tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are [UNK]; train "

@@ -17,8 +17,8 @@ _LARGE_SHARE = 0.1  # of the examples held out
 
 def measure(examples: pa.Table) -> Counter:
     """Number of examples of each length; the length is a string."""
-    found = np.bincount(pc.list_value_length(examples["input_ids"]).to_numpy())
-    return Counter({str(length): int(found[length]) for length in found.nonzero()[0]})
+    counts = np.bincount(pc.list_value_length(examples["input_ids"]).to_numpy())
+    return Counter({str(length): int(counts[length]) for length in counts.nonzero()[0]})
 
 
 def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter) -> dict:
@@ -29,7 +29,7 @@ def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter
     counts.pop("random_next", None)
     of_parts = {name: _statistics(records) for name, records in parts.items()}
     return {
-        "counts": dict(counts) | {f"examples_{name}": found.pop("examples") for name, found in of_parts.items()},
+        "counts": dict(counts) | {f"examples_{name}": facts.pop("examples") for name, facts in of_parts.items()},
         "statistics": {
             "unknown_rate": counts["unknown_tokens"] / max(1, counts["tokens"]),
             "truncated_share": counts["truncated"] / max(1, counts["examples"]),
@@ -53,7 +53,7 @@ def _statistics(records: list[dict]) -> dict:
     lengths, up_to = np.array(list(counts), dtype=np.int64), np.cumsum(list(counts.values()))
     examples = int(up_to[-1]) if len(up_to) else 0
     tokens = sum(length * number for length, number in counts.items())
-    found = {
+    statistics = {
         "examples": examples,
         "tokens": tokens,
         "length_mean": tokens / examples if examples else None,
@@ -64,7 +64,7 @@ def _statistics(records: list[dict]) -> dict:
         },
     }
     random = [record["counts"]["random_next"] for record in records if "random_next" in record["counts"]]
-    return found | ({"is_next_share": 1 - sum(random) / examples} if random and examples else {})
+    return statistics | ({"is_next_share": 1 - sum(random) / examples} if random and examples else {})
 
 
 def print_report(facts: dict, settings: CorpusSettings, is_limit: bool) -> None:

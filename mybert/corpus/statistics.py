@@ -38,7 +38,7 @@ def write_statistics(
     tokenizer = load_wordpiece(str(folder / "tokenizer"))
     training = datasets.load_from_disk(str(folder))
     lengths = {name: length_counts(records) for name, records in parts.items()}
-    found = {
+    results = {
         "length_counts": {name: counts for name, counts in lengths.items() if counts},
         **_of_documents(read_stored(stored, evenly(documents, _DOCUMENTS)), folder / "tokenizer", settings),
         **_marks_removed(read_stored(stored, evenly(documents, _DOCUMENTS)), tokenizer),
@@ -46,8 +46,8 @@ def write_statistics(
         "examples": _some_examples(training, tokenizer),
     }
     if (folder / "validation").is_dir():
-        found["shared_spans"] = shared_spans(training, datasets.load_from_disk(str(folder / "validation")))
-    (folder / RESULTS).write_text(json_line(found), encoding="utf-8", newline="\n")
+        results["shared_spans"] = shared_spans(training, datasets.load_from_disk(str(folder / "validation")))
+    (folder / RESULTS).write_text(json_line(results), encoding="utf-8", newline="\n")
 
 
 def evenly(values: np.ndarray | range, count: int) -> np.ndarray:
@@ -90,8 +90,8 @@ def _marks_removed(texts: list[str], tokenizer: MyBertTokenizer) -> dict:
     marked = MyBertTokenizer(SPECIAL_TOKENS, do_lower_case=tokenizer.do_lower_case, strip_accents=False)
     texts = [text[:_WORDS_OF] for text in texts]
     words, beyond = count_words(texts, [tokenizer.backend_tokenizer], beyond_ascii=[marked.backend_tokenizer])
-    found = removed_marks(beyond, words, tokenizer.backend_tokenizer)
-    return {"removed_marks": found.share(words), "equal_words": found.equal[:_SHOWN_TOKENS]}
+    removed = removed_marks(beyond, words, tokenizer.backend_tokenizer)
+    return {"removed_marks": removed.share(words), "equal_words": removed.equal[:_SHOWN_TOKENS]}
 
 
 def _doubling(values: list[int]) -> dict[str, int]:
@@ -118,12 +118,12 @@ def _token_ids(examples: datasets.Dataset, batch_size: int) -> Iterator[np.ndarr
 
 
 def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[dict]:
-    found = []
+    shown = []
     for row in examples.select(evenly(range(len(examples)), _SHOWN_EXAMPLES)):
         ids = row["input_ids"]
         middle = ids.index(tokenizer.sep_token_id)
         a, b = tokenizer.decode(ids[1:middle]), tokenizer.decode(ids[middle + 1 : -1])
-        found.append(
+        shown.append(
             {
                 "a": a[:_SHOWN_CHARACTERS],
                 "b": b[:_SHOWN_CHARACTERS],
@@ -131,7 +131,7 @@ def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBas
                 "tokens": len(ids),
             }
         )
-    return found
+    return shown
 
 
 def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> dict:

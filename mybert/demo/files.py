@@ -50,13 +50,13 @@ def _answer(head: Head, texts: list) -> tuple[str, float | str, str]:
     if missing:
         return "", "", f"no text in the column {missing[0]!r}"
     try:
-        found = head.answer(*texts)
+        answer = head.answer(*texts)
     except UserError as error:
         return "", "", str(error)
     if not head.columns:
-        name = max(found.shares, key=found.shares.get)
-        return name, round(found.shares[name], 4), ""
-    best = {mask: (word, share) for mask, word, share in reversed(found.rows)}  # the most probable word is the first
+        name = max(answer.shares, key=answer.shares.get)
+        return name, round(answer.shares[name], 4), ""
+    best = {mask: (word, share) for mask, word, share in reversed(answer.rows)}  # the most probable word is the first
     probability = 1.0
     for _, share in best.values():
         probability *= share

@@ -149,15 +149,15 @@ def _fill_masks(checkpoint: Checkpoint, text: str) -> Answer:
         raise UserError(f"write {mask} in place of the words to predict, in the first {length} tokens")
     top = model.cls.predictions(states).float().softmax(-1).topk(min(_TOP, model.config.vocab_size))
     best = zip(map(tokenizer.convert_ids_to_tokens, top.indices.tolist()), top.values.tolist(), strict=True)
-    found = [dict(zip(words, shares, strict=True)) for words, shares in best]
-    rows = [(mask, word, round(p, 4)) for mask, shares in enumerate(found, 1) for word, p in shares.items()]
-    return Answer(found[0], _filled(text, tokenizer.mask_token, found), rows)
+    guesses = [dict(zip(words, shares, strict=True)) for words, shares in best]
+    rows = [(mask, word, round(p, 4)) for mask, shares in enumerate(guesses, 1) for word, p in shares.items()]
+    return Answer(guesses[0], _filled(text, tokenizer.mask_token, guesses), rows)
 
 
-def _filled(text: str, mask: str, found: Sequence[Mapping[str, float]]) -> Marked:
+def _filled(text: str, mask: str, guesses: Sequence[Mapping[str, float]]) -> Marked:
     """The text with the most probable word in place of each mask, marked with its probability."""
     first, *others = text.split(mask)
-    best = [next(iter(shares.items())) for shares in found]
+    best = [next(iter(shares.items())) for shares in guesses]
     words = [(word, f"{share:.0%}") for word, share in best] + [(mask, None)] * (len(others) - len(best))  # cut off
     marked = [
         (first, None),
@@ -187,10 +187,10 @@ def _similarity(predictor: SimilarityPredictor) -> Head:
     explainer = Explainer(predictor)
 
     def answer(first: str, second: str) -> Answer:
-        (found,) = explainer([(first, second)])
-        marked = [part for one in found["explanations"] for part in [*coloured(found, one), ("\n", None)]]
-        rows = [row for one in found["explanations"] for row in values(one)]
-        return Answer(f"{found['similarity']:.3f}", marked, rows)
+        (prediction,) = explainer([(first, second)])
+        marked = [part for one in prediction["explanations"] for part in [*coloured(prediction, one), ("\n", None)]]
+        rows = [row for one in prediction["explanations"] for row in values(one)]
+        return Answer(f"{prediction['similarity']:.3f}", marked, rows)
 
     fields, columns = {"First text": 2, "Second text": 2}, ("word", "value")
     examples = [["A man plays the guitar.", "Someone is making music."]]
@@ -211,10 +211,10 @@ def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
     explainer, inputs = Explainer(predictor), predictor.task.trained_inputs or ("text",)
 
     def answer(*texts: str) -> Answer:
-        (found,) = explainer([tuple(texts)])
-        one = of_all_windows(found["explanations"])
-        shares = found["scores"] if "scores" in found else f"{found['score']:.3f}"
-        return Answer(shares, coloured(found, one), values(one))
+        (prediction,) = explainer([tuple(texts)])
+        one = of_all_windows(prediction["explanations"])
+        shares = prediction["scores"] if "scores" in prediction else f"{prediction['score']:.3f}"
+        return Answer(shares, coloured(prediction, one), values(one))
 
     names = {"text": "Text", "text_pair": "Second text"}
     title = "Number" if predictor.task.config.problem_type == "regression" else "Labels"
@@ -226,14 +226,14 @@ def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
 
 def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(text: str) -> Answer:
-        found = predictor(text)
-        if "entities" in found:
-            spans = [(e["start"], e["end"], e["type"], e["score"]) for e in found["entities"]]
+        prediction = predictor(text)
+        if "entities" in prediction:
+            spans = [(e["start"], e["end"], e["type"], e["score"]) for e in prediction["entities"]]
         else:
-            triples = zip(found["offsets"], found["tags"], found["scores"], strict=True)
+            triples = zip(prediction["offsets"], prediction["tags"], prediction["scores"], strict=True)
             spans = [(*place, tag, score) for place, tag, score in triples]
         rows = [(text[start:end], kind, round(score, 4)) for start, end, kind, score in spans]
-        unit = "entity" if "entities" in found else "word"
+        unit = "entity" if "entities" in prediction else "word"
         units = {"entity": "entities", "word": "words"}[unit] if len(spans) != 1 else unit
         return Answer(f"{len(spans) or 'no'} {units}", parts(text, [span[:3] for span in spans]), rows)
 
@@ -246,10 +246,10 @@ def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:
 
 def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(question: str, context: str) -> Answer:
-        found = predictor((question, context))
-        spans = [(found["start"], found["end"], "answer")] if found["answer"] else []
-        rows = [(span["answer"], round(span["score"], 3)) for span in found["n_best"]]
-        return Answer(found["answer"] or "no answer", parts(context, spans), rows)
+        prediction = predictor((question, context))
+        spans = [(prediction["start"], prediction["end"], "answer")] if prediction["answer"] else []
+        rows = [(span["answer"], round(span["score"], 3)) for span in prediction["n_best"]]
+        return Answer(prediction["answer"] or "no answer", parts(context, spans), rows)
 
     examples = examples or [["Who wrote the song?", "The song was written by Ann in Rome."]]
     fields, columns = {"Question": 1, "Context": 8}, ("candidate", "score")
@@ -259,8 +259,8 @@ def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:
 def _choices(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(context: str, choices: str) -> Answer:
         lines = [line for line in choices.split("\n") if line.strip()]
-        found = predictor({"context": context, "choices": lines})
-        return Answer(dict(zip(lines, found["scores"], strict=True)))
+        prediction = predictor({"context": context, "choices": lines})
+        return Answer(dict(zip(lines, prediction["scores"], strict=True)))
 
     examples = examples or [["The door was open.", "He went in.\nSeven is a number."]]
     fields = {"Context": 3, "Choices, one per line": 4}
@@ -278,13 +278,13 @@ _TASKS: dict[str, Callable[[Predictor, list[list[str]]], Head]] = {
 # Parts of answers
 
 
-def coloured(found: Mapping[str, Any], one: Mapping[str, Any]) -> Marked:
+def coloured(prediction: Mapping[str, Any], one: Mapping[str, Any]) -> Marked:
     """The texts of an explanation; each word has its value relative to the largest one."""
     largest = max((abs(word["attribution"]) for word in one["words"]), default=1.0) or 1.0
     marked: Marked = []
     for column, words in itertools.groupby(one["words"], key=lambda word: word["column"]):
         spans = [(word["start"], word["end"], round(word["attribution"] / largest, 3)) for word in words]
-        marked += [*([("\n", None)] if marked else []), *parts(found["texts"][column], spans)]
+        marked += [*([("\n", None)] if marked else []), *parts(prediction["texts"][column], spans)]
     return marked
 
 
@@ -296,11 +296,11 @@ def of_all_windows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, list[
             for word in one["words"]:
                 words.setdefault((word["column"], word["start"]), []).append(word)
     order = list(dict.fromkeys(column for column, _ in words))
-    found = []
+    merged = []
     for key in sorted(words, key=lambda key: (order.index(key[0]), key[1])):
         longest = max(words[key], key=lambda word: word["end"])  # the end of a window may cut a word
-        found.append({**longest, "attribution": sum(w["attribution"] for w in words[key]) / len(words[key])})
-    return {"words": found}
+        merged.append({**longest, "attribution": sum(w["attribution"] for w in words[key]) / len(words[key])})
+    return {"words": merged}
 
 
 def values(one: Mapping[str, Any]) -> list[tuple[str, float]]:

@@ -146,10 +146,10 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
 
     They show the answer `first`, if there is one.
     """
-    found: list[tuple[Any, Callable[[Answer], Any]]] = []
+    components: list[tuple[Any, Callable[[Answer], Any]]] = []
 
     def add(component: Callable, value: Callable[[Answer], Any], **options: Any) -> None:
-        found.append((component(value(first) if first else None, **options), value))
+        components.append((component(value(first) if first else None, **options), value))
 
     if head.shares:
         add(gr.Label, lambda answer: answer.shares, label=head.shares, num_top_classes=8)
@@ -163,7 +163,7 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
         with gr.Accordion("Details", open=False):
             options = {"headers": list(head.columns), "interactive": False, "show_label": False, "wrap": True}
             add(gr.Dataframe, lambda answer: [list(row) for row in answer.rows], **options)
-    return found
+    return components
 
 
 def _marked(parts: Marked | Sequence, labels: Sequence[str]) -> str:
@@ -248,20 +248,20 @@ def _search_tab(heads: dict[str, Head]) -> None:
         if not texts or not words.strip():
             raise _error("Choose a file and write a query.")
         lines, vectors = texts
-        found = []
+        results = []
         for predictor, some in zip(predictors.values(), vectors, strict=True):
             top = (some @ _vectors(predictor, [words])[0]).topk(min(_TOP, len(lines)))
-            found.append([[round(score, 4), lines[i]] for score, i in zip(*(t.tolist() for t in top), strict=True)])
-        return _outputs(found)
+            results.append([[round(score, 4), lines[i]] for score, i in zip(*(t.tolist() for t in top), strict=True)])
+        return _outputs(results)
 
     gr.on([given.change, column.submit], read, [given, column], [state, note], concurrency_id="model")
     triggers = [button.click, query.submit]
     gr.on(triggers, search, [state, query], tables, concurrency_id="model", api_name="search")
 
 
-def _outputs(found: list) -> Any:
+def _outputs(values: list) -> Any:
     """Values of components as Gradio takes them: a list, or the value of the only one."""
-    return found if len(found) > 1 else found[0]
+    return values if len(values) > 1 else values[0]
 
 
 def _vectors(predictor: SimilarityPredictor, texts: list[str]) -> torch.Tensor:

@@ -33,9 +33,9 @@ def relation_loss(student: list[Tensor], teacher: list[Tensor], lengths: Tensor,
     """
     total = torch.zeros((), device=lengths.device)
     for own, other in zip(student, teacher, strict=True):
-        found, real = _relations(own, lengths, heads)
+        relations, real = _relations(own, lengths, heads)
         expected, _ = _relations(other, lengths, heads)
-        divergence = kl_div(found, expected, reduction="none", log_target=True).sum(-1)  # (N, A, L)
+        divergence = kl_div(relations, expected, reduction="none", log_target=True).sum(-1)  # (N, A, L)
         total = total + divergence.transpose(1, 2)[real].mean()
     return total
 

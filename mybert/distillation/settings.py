@@ -94,19 +94,19 @@ class DistillSettings(PretrainSettings):
 
 def weights(losses: list[str]) -> dict[str, float]:
     """The weights of `NAME=WEIGHT` words."""
-    found: dict[str, float] = {}
+    weight_of: dict[str, float] = {}
     for word in losses:
         name, _, number = word.partition("=")
         try:
             value = float(number or 1)
         except ValueError:
             value = -1.0
-        if name not in LOSSES or name in found or not 0 < value < float("inf"):
+        if name not in LOSSES or name in weight_of or not 0 < value < float("inf"):
             raise UserError(
                 f"--losses: expected NAME=WEIGHT, such as soft=5 hard=2, with a name of {', '.join(LOSSES)}; "
                 f"found {word!r}"
             )
-        found[name] = value
-    if not found.keys() - {"hard"}:
+        weight_of[name] = value
+    if not weight_of.keys() - {"hard"}:
         raise UserError("--losses: add a loss that compares with the teacher, such as soft")
-    return found
+    return weight_of

@@ -156,29 +156,29 @@ class Comparison:
             wanted = self._states(depth, relation_layer) or False
             places = inputs["masked_lm_positions"] if "soft" in self.weights else ()
             output: Any = self.teacher.bert(**batch, output_hidden_states=wanted, tokens_to_keep=places)
-        found, expected, mask = {}, None, inputs.get("attention_mask")
+        losses, expected, mask = {}, None, inputs.get("attention_mask")
         if "soft" in self.weights:
             with torch.no_grad():
                 expected = self.teacher.cls.predictions(output.last_hidden_state)
             real = labels != IGNORED
             size = min(logits.shape[-1], expected.shape[-1])  # one of them may have rows beyond the vocabulary
             divergence = soft_loss(logits[:, :size], expected[:, :size], self.temperature)
-            found["soft"] = (divergence * real).sum() / real.sum().clamp(min=1)
+            losses["soft"] = (divergence * real).sum() / real.sum().clamp(min=1)
         if "cosine" in self.weights:
-            found["cosine"] = cosine_loss(_tokens(states[-1], mask), _tokens(output.hidden_states[-1], mask))
+            losses["cosine"] = cosine_loss(_tokens(states[-1], mask), _tokens(output.hidden_states[-1], mask))
         if "mse" in self.weights:
             layers = len(states) - 1
             pairs = [(layer, round(layer * depth / layers)) for layer in range(1, layers + 1)]
             mapped = [(_tokens(states[i], mask), _tokens(output.hidden_states[j], mask)) for i, j in pairs]
-            found["mse"] = state_loss(*map(list, zip(*mapped, strict=True)))
+            losses["mse"] = state_loss(*map(list, zip(*mapped, strict=True)))
         if "relations" in self.weights:
             own = _projections(student, len(states) - 1, _tokens(states[-2], mask))
             with torch.no_grad():
                 read = _tokens(output.hidden_states[relation_layer - 1], mask)
                 other = _projections(self.teacher, relation_layer, read)
             lengths = inputs["cu_seq_lens_q"].diff() if mask is None else mask.sum(1)
-            found["relations"] = relation_loss(own, other, lengths, self.relation_heads)
-        return {name: found[name] for name in self.names}, expected
+            losses["relations"] = relation_loss(own, other, lengths, self.relation_heads)
+        return {name: losses[name] for name in self.names}, expected
 
     # The run
 

@@ -172,12 +172,12 @@ def _text_rows(stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettin
 
 def _word_rows(stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable):
     """As `_text_rows`, for words."""
-    found = embedder.words(stored["text"].to_pylist(), progress)
-    start, end = np.concatenate([words.spans for words in found]).T
+    word_vectors = embedder.words(stored["text"].to_pylist(), progress)
+    start, end = np.concatenate([words.spans for words in word_vectors]).T
     columns = {
-        "word": pa.array([word for words in found for word in words.words], pa.string()),
+        "word": pa.array([word for words in word_vectors for word in words.words], pa.string()),
         "start": pa.array(start),
         "end": pa.array(end),
     }
-    places = np.repeat(np.arange(len(stored)), [len(words.words) for words in found])
-    return places, columns, np.concatenate([words.vectors for words in found])
+    places = np.repeat(np.arange(len(stored)), [len(words.words) for words in word_vectors])
+    return places, columns, np.concatenate([words.vectors for words in word_vectors])

@@ -53,9 +53,9 @@ def search(settings: SearchSettings, answers: Answers | None = None) -> list[dic
     given = [] if STDIN in settings.query else _checked(settings.query, 1)
     answers = answers or _of_vectors(settings)
     for queries in [given] if given else _arriving():
-        for query, found in zip(queries, answers(queries, count), strict=True):
+        for query, hits in zip(queries, answers(queries, count), strict=True):
             shown = [
-                {"query_number": count, "query": query, "rank": rank, **record} for rank, record in enumerate(found, 1)
+                {"query_number": count, "query": query, "rank": rank, **record} for rank, record in enumerate(hits, 1)
             ]
             columns = ["score", "passage" if settings.is_index else "row", "text"]
             print_table(query, (_shown(one, settings.is_index) for one in shown), columns)
@@ -77,8 +77,8 @@ def _of_vectors(settings: SearchSettings) -> Answers:
 
     def answers(queries: list[str], before: int) -> list[list[dict]]:
         encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, before)))
-        found = _nearest(path, encoded, settings.top_k)
-        return [[{"score": score, **rename_taken(record, _RESULT)} for score, record in one] for one in found]
+        nearest = _nearest(path, encoded, settings.top_k)
+        return [[{"score": score, **rename_taken(record, _RESULT)} for score, record in one] for one in nearest]
 
     return answers
 
@@ -171,14 +171,14 @@ def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[f
             )
         scores = queries @ normalize(torch.tensor(block)).T
         least_of_block = scores.topk(min(top_k, len(block))).values[:, -1:]
-        for found, row, is_candidate in zip(best, scores, scores >= least_of_block, strict=True):
+        for nearest, row, is_candidate in zip(best, scores, scores >= least_of_block, strict=True):
             places = is_candidate.nonzero()[:, 0]  # in the order of the file, which `topk` does not keep
             values, order = row[places].sort(descending=True, stable=True)
             top = zip(values[:top_k].tolist(), places[order[:top_k]].tolist(), strict=True)
-            least = found[-1][0] if len(found) == top_k else float("-inf")
-            found += [(score, columns_of(place)) for score, place in top if score > least]
-            found.sort(key=lambda result: -result[0])
-            del found[top_k:]
+            least = nearest[-1][0] if len(nearest) == top_k else float("-inf")
+            nearest += [(score, columns_of(place)) for score, place in top if score > least]
+            nearest.sort(key=lambda result: -result[0])
+            del nearest[top_k:]
     return best
 
 

@@ -99,7 +99,7 @@ class Evaluation(NamedTuple):
 
 def analyse(
     task: Task,
-    found: Evaluation,
+    evaluation: Evaluation,
     numbers: Sequence[int],
     given: Sequence[Mapping[str, Any]],
     slices: Sequence[str],
@@ -119,17 +119,18 @@ def analyse(
         `confusion`, `calibration`, `precision_recall` by label, `slices` by name, the worst `suspects` and the number
         of all, `suspect_rows`; those that the task has.
     """
-    groups = {"length in tokens": quarters(found.lengths)}
-    if found.cut:
-        groups["truncated"] = ["yes" if cut else "no" for cut in found.truncated]
+    groups = {"length in tokens": quarters(evaluation.lengths)}
+    if evaluation.cut:
+        groups["truncated"] = ["yes" if cut else "no" for cut in evaluation.truncated]
     for column in slices:
         groups[column] = groups_of_column(given, column)
-    pairs = confidences(found.predictions, found.references)
+    pairs = confidences(evaluation.predictions, evaluation.references)
     return {
-        "confusion": found.matrix and {"names": found.matrix.names, "counts": found.matrix.counts.tolist()},
+        "confusion": evaluation.matrix
+        and {"names": evaluation.matrix.names, "counts": evaluation.matrix.counts.tolist()},
         "calibration": pairs and reliability(*pairs),
-        "precision_recall": _curves(found),
-        "slices": {name: _scores(task, found, values, metric) for name, values in groups.items()},
+        "precision_recall": _curves(evaluation),
+        "slices": {name: _scores(task, evaluation, values, metric) for name, values in groups.items()},
         "suspects": [_suspect(suspect, runs, numbers, given) for suspect in suspects[:_SUSPECTS]],
         "suspect_rows": len(suspects),
     }
@@ -200,12 +201,12 @@ def _written(numbers: Sequence[float]) -> list[str]:
     return rounded if len(set(rounded)) == len(set(exact)) else exact
 
 
-def _scores(task: Task, found: Evaluation, groups: Sequence[str], metric: str) -> list[dict[str, Any]]:
+def _scores(task: Task, evaluation: Evaluation, groups: Sequence[str], metric: str) -> list[dict[str, Any]]:
     """Rows, score and 95% interval of each group."""
     generator, scores = np.random.default_rng(0), []
     for name, rows in rows_by_group(groups).items():
-        predictions = [found.predictions[row] for row in rows]
-        references = [found.references[row] for row in rows]
+        predictions = [evaluation.predictions[row] for row in rows]
+        references = [evaluation.references[row] for row in rows]
         samples = max(20, min(_SAMPLES, _DRAWS // len(rows)))
         interval = intervals(task, predictions, references, samples, generator).get(metric)
         value = task.score(predictions, references)[metric]
@@ -224,19 +225,19 @@ def intervals(
         for name, values in task.bootstrap(predictions, references, indices).items():
             drawn.setdefault(name, []).extend(values)
     scores = task.score(predictions, references)
-    found = {
+    by_metric = {
         name: interval_95(values, rows, name in task.row_shares, scores[name], metric_of(name).is_share)
         for name, values in drawn.items()
     }
-    return {name: interval for name, interval in found.items() if interval is not None}
+    return {name: interval for name, interval in by_metric.items() if interval is not None}
 
 
 def rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
     """The rows of each group, in the order of `_order`."""
-    found: dict[str, list[int]] = {}
+    grouped: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
-        found.setdefault(group, []).append(row)
-    return {name: found[name] for name in sorted(found, key=_order)}
+        grouped.setdefault(group, []).append(row)
+    return {name: grouped[name] for name in sorted(grouped, key=_order)}
 
 
 def _order(name: str) -> tuple[bool, float, str]:
@@ -247,19 +248,19 @@ def _order(name: str) -> tuple[bool, float, str]:
     return False, number, name
 
 
-def _curves(found: Evaluation) -> dict[str, dict[str, Any]]:
+def _curves(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     """Precision and recall of each label at every threshold of its probability; of the most frequent ones if they are
     very many."""
-    first = found.predictions[0] if found.predictions else {}
+    first = evaluation.predictions[0] if evaluation.predictions else {}
     if not isinstance(first.get("scores"), Mapping):
         return {}
     several = "labels" in first
     curves = {}
-    for label in list(found.labels)[:_CURVES]:
-        true = np.array([label in one if several else label == one for one in found.references])
+    for label in list(evaluation.labels)[:_CURVES]:
+        true = np.array([label in one if several else label == one for one in evaluation.references])
         if not true.any() or true.all():
             continue
-        scores = np.array([prediction["scores"][label] for prediction in found.predictions])
+        scores = np.array([prediction["scores"][label] for prediction in evaluation.predictions])
         precision, recall, thresholds = precision_recall_curve(true, scores)
         f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
         best = int(f1[:-1].argmax())  # the last one has no threshold

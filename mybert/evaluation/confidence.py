@@ -110,11 +110,11 @@ def confidences(
     Returns:
         (n,) probabilities and (n,) booleans; None for predictions without the probability of a class.
     """
-    found = [answer for row in zip(predictions, references, strict=True) for answer in _answers(*row)]
-    if not found:
+    answers = [answer for row in zip(predictions, references, strict=True) for answer in _answers(*row)]
+    if not answers:
         return None
-    right = [answer.predicted == answer.reference for answer in found]
-    return np.array([answer.score for answer in found], dtype=np.float64), np.array(right, dtype=bool)
+    right = [answer.predicted == answer.reference for answer in answers]
+    return np.array([answer.score for answer in answers], dtype=np.float64), np.array(right, dtype=bool)
 
 
 def reliability(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
@@ -128,13 +128,13 @@ def reliability(confidence: np.ndarray, right: np.ndarray) -> dict[str, Any]:
         `confidence` and `accuracy` over all; `bins` that have rows: `from`, `to`, `rows`, `confidence`, `accuracy`.
     """
     places = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    found = []
+    bins = []
     for place in np.unique(places).tolist():
         inside = places == place
         bounds = {"from": place / _BINS, "to": (place + 1) / _BINS}
-        found.append({**bounds, "rows": int(inside.sum()), **_means(confidence[inside], right[inside])})
-    gaps = [b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in found]
-    return {"expected_calibration_error": sum(gaps) / len(confidence), **_means(confidence, right), "bins": found}
+        bins.append({**bounds, "rows": int(inside.sum()), **_means(confidence[inside], right[inside])})
+    gaps = [b["rows"] * abs(b["accuracy"] - b["confidence"]) for b in bins]
+    return {"expected_calibration_error": sum(gaps) / len(confidence), **_means(confidence, right), "bins": bins}
 
 
 def _means(confidence: np.ndarray, right: np.ndarray) -> dict[str, float]:

@@ -34,25 +34,25 @@ _BOXES = "lastresort"
 """In the names, without spaces, of fonts that draw a box for every character, such as .LastResort of macOS."""
 
 
-def write_errors(path: Path, split: Split, found: Evaluation) -> None:
+def write_errors(path: Path, split: Split, evaluation: Evaluation) -> None:
     """Writes the confusion matrix or the scores of each label, then the worst rows, the worst first.
 
     Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
     """
     text = io.StringIO()
     console = Console(file=text, width=_WIDTH, emoji=False, highlight=False)
-    errors = found.errors
-    if found.matrix is not None:
-        console.print(_matrix_table(found.matrix), markup=False)
-    elif found.labels:
+    errors = evaluation.errors
+    if evaluation.matrix is not None:
+        console.print(_matrix_table(evaluation.matrix), markup=False)
+    elif evaluation.labels:
         table = Table("label", *LABEL_COLUMNS, title="Scores of each label", title_justify="left")
-        for name, scores in list(found.labels.items())[:_LISTED]:
+        for name, scores in list(evaluation.labels.items())[:_LISTED]:
             table.add_row(visible(name), *map(format_cell, scores))
         console.print(table, markup=False)
-    console.print(_summary(errors, len(found.worst)), soft_wrap=True)
-    for row, lines in found.worst.items():
+    console.print(_summary(errors, len(evaluation.worst)), soft_wrap=True)
+    for row, lines in evaluation.worst.items():
         console.print(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
-        for line in lines or _fields(split.rows[row], found.predictions[row]):
+        for line in lines or _fields(split.rows[row], evaluation.predictions[row]):
             console.print(f"  {line}", markup=False, soft_wrap=True)
     path.write_text(text.getvalue(), encoding="utf-8", newline="\n")
 
@@ -89,14 +89,14 @@ def _matrix_table(matrix: Matrix) -> Table:
     return table
 
 
-def draw_errors(path: Path, found: Evaluation) -> None:
+def draw_errors(path: Path, evaluation: Evaluation) -> None:
     """Draws two pictures side by side.
 
     Left: the confusion matrix, coloured by the share of each reference label; for several labels a row, precision and
     recall of each; for regression, predictions against references; otherwise a histogram of the rows' errors. Right:
     each score with its 95% interval, beside the best constant prediction.
     """
-    matrix, labels = found.matrix, found.labels
+    matrix, labels = evaluation.matrix, evaluation.labels
     size = 3 + 0.4 * min(len(matrix.names) if matrix else len(labels), _BARS)
     figure = Figure(figsize=(size + 6, max(size, 3.5)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(size + 1, 4))
@@ -104,13 +104,13 @@ def draw_errors(path: Path, found: Evaluation) -> None:
         _draw_matrix(left, matrix)
     elif labels:
         _draw_labels(left, labels)
-    elif isinstance(found.references[0], float):
-        _draw_numbers(left, [prediction["score"] for prediction in found.predictions], found.references)
+    elif isinstance(evaluation.references[0], float):
+        _draw_numbers(left, [prediction["score"] for prediction in evaluation.predictions], evaluation.references)
     else:
-        left.hist(found.errors, bins=30)
+        left.hist(evaluation.errors, bins=30)
         left.yaxis.set_major_locator(MaxNLocator(integer=True))
         left.set(xlabel="error of a row", ylabel="rows")
-    _draw_scores(right, found)
+    _draw_scores(right, evaluation)
     figure.savefig(path, dpi=120)
 
 
@@ -152,12 +152,12 @@ def _draw_numbers(axis: Axes, predicted: Sequence[float], true: Sequence[float])
     axis.legend()
 
 
-def _draw_scores(axis: Axes, found: Evaluation) -> None:
+def _draw_scores(axis: Axes, evaluation: Evaluation) -> None:
     """Scores with a common scale: those that are better the higher they are."""
-    names = [name for name in found.metrics if not metric_of(name).is_loss]
+    names = [name for name in evaluation.metrics if not metric_of(name).is_loss]
     for place, name in enumerate(names):
-        value, baseline = found.metrics[name], found.baselines[name]
-        low, high = found.intervals.get(name, (value, value))
+        value, baseline = evaluation.metrics[name], evaluation.baselines[name]
+        low, high = evaluation.intervals.get(name, (value, value))
         first = place == 0
         axis.plot([low, high], [place] * 2, color="C0", linewidth=3, label="95% interval" if first else None)
         axis.plot([value], [place], "o", color="C0", label="score" if first else None)
@@ -182,9 +182,9 @@ def drawable(names: Sequence[str]) -> tuple[list[str], list[str]]:
             break
         is_regular = font.style == "normal" and font.weight in (400, "normal")
         draws_boxes = _BOXES in font.name.lower().replace(" ", "")
-        if is_regular and not draws_boxes and (found := _characters(font.fname, missing)):
+        if is_regular and not draws_boxes and (covered := _characters(font.fname, missing)):
             families.append(font.name)
-            missing -= found
+            missing -= covered
     drawn = [name if missing.isdisjoint(name) else f"label {number}" for number, name in enumerate(names, 1)]
     return drawn, families
 

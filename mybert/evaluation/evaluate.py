@@ -73,23 +73,23 @@ def evaluate(settings: EvaluateSettings) -> Path:
             print(task.summary(split.rows))
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         check_slices([split], settings.slices)
-        found = evaluate_rows(
+        evaluation = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )
         data = identity(settings.data)
         trained = _find_training_rows(split.rows, task, settings.model, data)
         of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
         facts = {"task": task.name, "metric": task.main_metric, "training_rows": trained, **of_run}
-        suspects = write_evaluation(folder, found, split, facts, task, settings, Path(settings.model).name)
+        suspects = write_evaluation(folder, evaluation, split, facts, task, settings, Path(settings.model).name)
         write_manifest(
             folder,
             "evaluate",
             settings=settings,
             inputs={"model": identity(settings.model), "data": data},
             counts={"rows": len(split.rows)},
-            metrics=found.metrics,
+            metrics=evaluation.metrics,
         )
-    print_evaluation(settings.data, found, task, suspects, settings.output)
+    print_evaluation(settings.data, evaluation, task, suspects, settings.output)
     if warning := _describe_training_rows(trained, settings.data, settings.model):
         print(warning)
     return Path(settings.output)
@@ -153,7 +153,7 @@ def _lengths(features: Dataset, rows: int) -> tuple[list[int], list[bool]]:
 
 def write_evaluation(
     folder: Path,
-    found: Evaluation,
+    evaluation: Evaluation,
     split: Split,
     facts: dict[str, Any],
     task: Task,
@@ -173,29 +173,29 @@ def write_evaluation(
         The name of the file of labels that look incorrect, and their number; empty if there are none.
     """
     given, slices = list(split.given()), settings.slices
-    suspects = find_suspects(found.predictions, found.references, runs)
-    analysis = analyse(task, found, split.numbers, given, slices, facts["metric"], suspects, len(runs))
+    suspects = find_suspects(evaluation.predictions, evaluation.references, runs)
+    analysis = analyse(task, evaluation, split.numbers, given, slices, facts["metric"], suspects, len(runs))
     for column in slices:
         if len(analysis["slices"][column]) == 1:
             print(f"--slices {column}: all rows of {split.source} have the same value, so there is one group")
     (folder / ANALYSIS).write_text(json_line(analysis), encoding="utf-8", newline="\n")
-    write_json(folder / RESULTS, {**found.results(), "rows_left_out": split.left_out, **facts})
-    columns = (given, found.predictions, found.references, found.errors, split.numbers)
+    write_json(folder / RESULTS, {**evaluation.results(), "rows_left_out": split.left_out, **facts})
+    columns = (given, evaluation.predictions, evaluation.references, evaluation.errors, split.numbers)
     with (folder / PREDICTIONS).open("w", encoding="utf-8", newline="\n") as file:
         for row, prediction, reference, error, number in zip(*columns, strict=True):
             about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
             file.write(json_line({**prediction, **about}))
-    write_errors(folder / "errors.txt", split, found)
-    draw_errors(folder / "errors.png", found)
+    write_errors(folder / "errors.txt", split, evaluation)
+    draw_errors(folder / "errors.png", evaluation)
     if not suspects:
         return {}
-    return {_write_suspects(folder, suspects, found, split, given, task, settings.suspects, model): len(suspects)}
+    return {_write_suspects(folder, suspects, evaluation, split, given, task, settings.suspects, model): len(suspects)}
 
 
 def _write_suspects(
     folder: Path,
     suspects: Sequence[Suspect],
-    found: Evaluation,
+    evaluation: Evaluation,
     split: Split,
     given: Sequence[dict[str, Any]],
     task: Task,
@@ -207,10 +207,10 @@ def _write_suspects(
         RowToLabel(
             given[row],
             split.rows[row],
-            found.predictions[row],
+            evaluation.predictions[row],
             answer.score,
             {split.unit: split.numbers[row] + 1, "probability": round(answer.own, 4), "reason": answer.reason()},
-            found.references[row],
+            evaluation.references[row],
         )
         for row, answer, _ in suspects
     ]
@@ -219,32 +219,36 @@ def _write_suspects(
     return path.name
 
 
-def print_evaluation(source: str, found: Evaluation, task: Task, suspects: dict[str, int], folder: Path | str) -> None:
+def print_evaluation(
+    source: str, evaluation: Evaluation, task: Task, suspects: dict[str, int], folder: Path | str
+) -> None:
     """Prints the scores beside their intervals and baselines, the scores of each label, and the file of `suspects`."""
     rows = []
-    for name, value in found.metrics.items():
-        low, high = found.intervals.get(name, (None, None))
+    for name, value in evaluation.metrics.items():
+        low, high = evaluation.intervals.get(name, (None, None))
         interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
-        others = [scores[name] for scores in (found.baselines, *found.simple.values())]
+        others = [scores[name] for scores in (evaluation.baselines, *evaluation.simple.values())]
         rows.append((task.title(name), value, interval, *others))
-    rate, cut = found.results()["rows_per_second"], found.cut
+    rate, cut = evaluation.results()["rows_per_second"], evaluation.cut
     notes = f"{'' if rate is None else f', {rate:,} rows/s'}{f', {cut:,} truncated to --max-length' if cut else ''}"
-    print(f"{source}: {counted(len(found.predictions), 'row')}{notes}")
-    print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction", *found.simple))
-    if len(found.labels) > 1:
-        rows = [(visible(name), *scores) for name, scores in itertools.islice(found.labels.items(), _LABELS_SHOWN)]
-        more = len(found.labels) - len(rows)
+    print(f"{source}: {counted(len(evaluation.predictions), 'row')}{notes}")
+    print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction", *evaluation.simple))
+    if len(evaluation.labels) > 1:
+        rows = [
+            (visible(name), *scores) for name, scores in itertools.islice(evaluation.labels.items(), _LABELS_SHOWN)
+        ]
+        more = len(evaluation.labels) - len(rows)
         title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
         print_table(title, rows, ("label", *LABEL_COLUMNS))
     for name, number in suspects.items():
-        print(f"{number:,} of {counted(len(found.references), 'label')} look incorrect: {Path(folder) / name}")
+        print(f"{number:,} of {counted(len(evaluation.references), 'label')} look incorrect: {Path(folder) / name}")
 
 
-def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
+def print_if_nothing_learned(metric: str, evaluation: Evaluation) -> None:
     """Prints a warning if a constant prediction or a simple model is as good, or nothing can be better."""
     is_better = metric_of(metric).beats
-    value, baseline, title = found.metrics[metric], found.baselines[metric], metric_title(metric)
-    if all(reference == found.references[0] for reference in found.references):
+    value, baseline, title = evaluation.metrics[metric], evaluation.baselines[metric], metric_title(metric)
+    if all(reference == evaluation.references[0] for reference in evaluation.references):
         print("all validation rows have the same answer, so their scores do not show what the model has learned")
     elif not is_better(value, baseline):
         print(
@@ -252,7 +256,7 @@ def print_if_nothing_learned(metric: str, found: Evaluation) -> None:
             "rows or epochs, another --learning-rate, no --freeze, or more pretraining"
         )
     else:
-        for name, scores in found.simple.items():
+        for name, scores in evaluation.simple.items():
             if not is_better(value, scores[metric]):
                 print(
                     f"{name}, a simple model, has {title} {scores[metric]:.4g}, the model {value:.4g}. Try more rows "
@@ -272,7 +276,7 @@ def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, s
     """
     own = read_manifest(model)
     models = [("", Path(model), own), *behind(own, lambda name, _: is_model(name))]
-    trainings = [(folder, found) for _, folder, found in models if found.get("stage") == "finetune"]
+    trainings = [(folder, record) for _, folder, record in models if record.get("stage") == "finetune"]
     if not trainings:
         return None
     files = [folder / TRAINING_ROWS for folder, _ in trainings if (folder / TRAINING_ROWS).is_file()]
@@ -287,12 +291,12 @@ def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, s
     return {"same_file": same, "rows": len(rows), "equal": equal}
 
 
-def _describe_training_rows(found: dict[str, Any] | None, source: str, model: str) -> str | None:
+def _describe_training_rows(overlap: dict[str, Any] | None, source: str, model: str) -> str | None:
     """A warning, or None if no evaluated row is known to be a training row."""
-    if found is None or not (found["same_file"] or found["equal"]):
+    if overlap is None or not (overlap["same_file"] or overlap["equal"]):
         return None
-    text = f"{source} is the file that {model} was trained on" if found["same_file"] else ""
-    if found["equal"] is not None:
-        rows = f"{found['equal']:,} of {counted(found['rows'], 'row')}"
+    text = f"{source} is the file that {model} was trained on" if overlap["same_file"] else ""
+    if overlap["equal"] is not None:
+        rows = f"{overlap['equal']:,} of {counted(overlap['rows'], 'row')}"
         text += f"{'; ' if text else ''}{rows}{'' if text else f' of {source}'} are training rows"
     return f"warning: {text}: the scores are too high. Evaluate rows that the model has not seen"

@@ -91,8 +91,8 @@ def _text(one: RowToLabel) -> tuple[str, Sequence[Sequence[int]]]:
 def _spans(one: RowToLabel, tags: Sequence[str], task: Task) -> list[dict[str, Any]]:
     """In characters of the text the entities of `tags`, or the tags if they do not name entities."""
     offsets = _text(one)[1]
-    found = cast(TokenClassification, task).spans(tags)
-    return [{"start": offsets[first][0], "end": offsets[end - 1][1], "label": label} for first, end, label in found]
+    labelled = cast(TokenClassification, task).spans(tags)
+    return [{"start": offsets[first][0], "end": offsets[end - 1][1], "label": label} for first, end, label in labelled]
 
 
 def _texts(one: RowToLabel) -> dict[str, str]:

@@ -91,18 +91,18 @@ class Attributor:
 
     def attributions(self, given: Sequences, progress: Callable[[int], Any] = lambda count: None) -> list[Attribution]:
         """The attributions of each target, in order; `progress` is called with the number of finished ones."""
-        found: list[Attribution | None] = [None] * len(given.targets)
+        attributions: list[Attribution | None] = [None] * len(given.targets)
         adaptive = self.settings.steps is None and self.settings.method == INTEGRATED_GRADIENTS
-        steps, open_ = self.settings.steps or _FIRST_STEPS, list(range(len(found)))
+        steps, open_ = self.settings.steps or _FIRST_STEPS, list(range(len(attributions)))
         while open_:
             for number, attribution in self._round(given, list(open_), steps):
-                found[number] = attribution
+                attributions[number] = attribution
                 bad = adaptive and steps < _MOST_STEPS and attribution.relative_error > self.settings.tolerance
                 progress(0 if bad else 1)
                 if not bad:
                     open_.remove(number)
             steps *= 2
-        return found
+        return attributions
 
     def _round(self, given: Sequences, numbers: list[int], steps: int):
         """Yields the number and attribution of each target."""
@@ -158,10 +158,10 @@ class Attributor:
 
     def _padded(self, rows: list[np.ndarray], length: int, value: float) -> Tensor:
         """(B, length, …)."""
-        found = np.full((len(rows), length, *rows[0].shape[1:]), value, dtype=rows[0].dtype)
-        for row, values in zip(found, rows, strict=True):
+        padded = np.full((len(rows), length, *rows[0].shape[1:]), value, dtype=rows[0].dtype)
+        for row, values in zip(padded, rows, strict=True):
             row[: len(values)] = values
-        return torch.from_numpy(found).to(self.model.device)
+        return torch.from_numpy(padded).to(self.model.device)
 
     def _masked(self, ids: Tensor, given: Sequences, some: list[int]) -> Tensor:
         """(B, S): the ids with [MASK] in place of all words."""
@@ -178,5 +178,5 @@ class Attributor:
         choice = self.task.name == "multiple-choice"
         batch = zip(_ARGUMENTS, (ids, mask, segments), strict=True)
         inputs = {name: x[:, None] if choice else x for name, x in batch if x is not None}
-        found = evidence(self.task, logits_in(self.model(**inputs)))
-        return (found * weights).flatten(1).sum(1)
+        scores = evidence(self.task, logits_in(self.model(**inputs)))
+        return (scores * weights).flatten(1).sum(1)

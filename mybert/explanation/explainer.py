@@ -59,8 +59,14 @@ def texts_of(task: Task, row: dict, tokenizer: PreTrainedTokenizerBase, choice: 
     backend = tokenizer.plain_text_backend()
     encoded = {name: (text, backend.encode(text, add_special_tokens=False)) for name, text in given.items()}
     return [
-        Text(name, text, found.ids, list(found.word_ids), [(a, end_with_marks(text, b)) for a, b in found.offsets])
-        for name, (text, found) in encoded.items()
+        Text(
+            name,
+            text,
+            encoding.ids,
+            list(encoding.word_ids),
+            [(a, end_with_marks(text, b)) for a, b in encoding.offsets],
+        )
+        for name, (text, encoding) in encoded.items()
     ]
 
 
@@ -154,25 +160,25 @@ class Explainer:
             UserError: a row cannot be used.
         """
         given, single = list_rows(rows)
-        found = self.explain(self.predictor.part(given))
-        return found[0] if single else found
+        explained = self.explain(self.predictor.part(given))
+        return explained[0] if single else explained
 
     def explain(self, part: Part, progress: Callable[[int], object] = lambda count: None) -> list[dict[str, Any]]:
         """The explained prediction of each row of a part; see `__call__`."""
-        found: dict[int, dict] = {number: {"error": message} for number, message in part.errors.items()}
+        explained: dict[int, dict] = {number: {"error": message} for number, message in part.errors.items()}
         for outputs in self.predictor.outputs(part):
             for number, prediction in zip(outputs.numbers, outputs.predictions, strict=True):
-                found[number] = {**prediction, "texts": {}, "explanations": []}
+                explained[number] = {**prediction, "texts": {}, "explanations": []}
             for target, texts, record in self._table(outputs, progress):
-                row = found[outputs.numbers[target.row]]
+                row = explained[outputs.numbers[target.row]]
                 row["texts"] |= {text.name: text.text for text in texts}
                 row["explanations"].append(record)
             for number, given in zip(outputs.numbers, outputs.rows, strict=True):
-                if not found[number]["texts"]:  # nothing to explain, such as a sentence without entities
+                if not explained[number]["texts"]:  # nothing to explain, such as a sentence without entities
                     texts = texts_of(self.predictor.task, given, self.predictor.tokenizer)
-                    found[number]["texts"] = {text.name: text.text for text in texts}
-                    found[number]["note"] = self._why_nothing(found[number])
-        return [found[number] for number in part.numbers]
+                    explained[number]["texts"] = {text.name: text.text for text in texts}
+                    explained[number]["note"] = self._why_nothing(explained[number])
+        return [explained[number] for number in part.numbers]
 
     def _why_nothing(self, prediction: dict) -> str:
         labels = " or ".join(self.settings.labels)
@@ -193,8 +199,10 @@ class Explainer:
         ]
         words = [np.array(_numbered(places)) for _, places in located]
         given = sequences_of(self.predictor, outputs, targets, words)
-        found = self.attributor.attributions(given, progress)
-        for target, (texts, places), inputs, attribution in zip(targets, located, given.inputs, found, strict=True):
+        attributions = self.attributor.attributions(given, progress)
+        for target, (texts, places), inputs, attribution in zip(
+            targets, located, given.inputs, attributions, strict=True
+        ):
             tokens = self.predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
             yield target, texts, _record(target, texts, places, tokens, attribution)
 
@@ -239,11 +247,11 @@ def _numbered(places: list[Place | None]) -> list[int]:
 
 
 def _record(
-    target: Target, texts: list[Text], places: list[Place | None], tokens: list[str], found: Attribution
+    target: Target, texts: list[Text], places: list[Place | None], tokens: list[str], attribution: Attribution
 ) -> dict[str, Any]:
     words: list[dict] = []
     shown = []
-    for place, word, token, value in zip(places, _numbered(places), tokens, found.values.tolist(), strict=True):
+    for place, word, token, value in zip(places, _numbered(places), tokens, attribution.values.tolist(), strict=True):
         if place is None:
             continue
         if word == len(words):
@@ -256,10 +264,10 @@ def _record(
     by_name = {text.name: text.text for text in texts}
     return {
         "target": target.name,
-        "score": found.score,
-        "baseline": found.baseline,
-        "completeness_error": found.error,
-        "steps": found.steps,
+        "score": attribution.score,
+        "baseline": attribution.baseline,
+        "completeness_error": attribution.error,
+        "steps": attribution.steps,
         "words": [{"text": by_name[word["column"]][word["start"] : word["end"]], **word} for word in words],
         "tokens": shown,
     }

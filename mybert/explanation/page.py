@@ -121,25 +121,25 @@ def _label(row: Any, task: Task) -> str | None:
 
 def _entities(words: Sequence[Any], tags: list[str]) -> list[str]:
     """The entities of a sentence, as `_prediction` writes them; the tags if these name none."""
-    found = read_tags(Counter(tags))
-    if found is None or len(words) != len(tags):
+    tag_set = read_tags(Counter(tags))
+    if tag_set is None or len(words) != len(tags):
         return tags
-    spans = entity_spans(tags, found.marks)
+    spans = entity_spans(tags, tag_set.marks)
     return [f"{' '.join(map(str, words[start:end]))} ({kind})" for start, end, kind in spans] or ["no entity"]
 
 
-def _explanation(found: Mapping[str, Any], texts: Mapping[str, str]) -> dict:
+def _explanation(explanation: Mapping[str, Any], texts: Mapping[str, str]) -> dict:
     """Scores, the texts in parts, and the values of words and tokens."""
-    words, columns = found["words"], dict.fromkeys(word["column"] for word in found["words"])
+    words, columns = explanation["words"], dict.fromkeys(word["column"] for word in explanation["words"])
     return {
-        "target": printable(found["target"]),
-        "score": found["score"],
-        "baseline": found["baseline"],
-        "error": found["completeness_error"],
-        "steps": found["steps"],
+        "target": printable(explanation["target"]),
+        "score": explanation["score"],
+        "baseline": explanation["baseline"],
+        "error": explanation["completeness_error"],
+        "steps": explanation["steps"],
         "texts": [[column, _parts(column, words, texts[column])] for column in columns],
         "words": [round(word["attribution"], 5) for word in words],
-        "tokens": [[printable(t["token"]), t["word"], round(t["attribution"], 5)] for t in found["tokens"]],
+        "tokens": [[printable(t["token"]), t["word"], round(t["attribution"], 5)] for t in explanation["tokens"]],
     }
 
 

@@ -78,20 +78,20 @@ def _records(settings: ExplainSettings, explainer: Explainer) -> Iterator[dict[s
 def _attentions(explainer: Explainer, records: list[dict]) -> Iterator[tuple[int, list[str], Any]]:
     usable = [number for number, record in enumerate(records) if "error" not in record]
     for number in usable[: explainer.settings.attention]:
-        found = explainer.attention(records[number]["input"])
-        if found is not None:
-            yield number, *found
+        attention = explainer.attention(records[number]["input"])
+        if attention is not None:
+            yield number, *attention
 
 
 def _summary(records: list[dict]) -> dict[str, Any]:
-    found = [one for record in records for one in record.get("explanations", ())]
+    explanations = [one for record in records for one in record.get("explanations", ())]
     summary: dict[str, Any] = {"rows": len(records)}
     if errors := sum("error" in record for record in records):
         summary["rows with errors"] = errors
     if unexplained := sum("note" in record for record in records):
         summary["rows with nothing to explain"] = unexplained
-    summary["explained scores"] = len(found)
-    complete = [one for one in found if one["completeness_error"] is not None]
+    summary["explained scores"] = len(explanations)
+    complete = [one for one in explanations if one["completeness_error"] is not None]
     if complete:
         errors = [abs(one["completeness_error"]) for one in complete]
         sums = [sum(abs(token["attribution"]) for token in one["tokens"]) for one in complete]

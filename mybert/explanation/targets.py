@@ -62,9 +62,9 @@ def targets_of(task: Task, outputs: Outputs, labels: Sequence[str]) -> list[Targ
     context = _Context(task, outputs, labels)
     rows = zip(outputs.rows, outputs.predictions, features_of_rows(outputs), strict=True)
     return [
-        Target(number, *found)
+        Target(number, *fields)
         for number, (row, prediction, some) in enumerate(rows)
-        for found in find(context, row, prediction, some)
+        for fields in find(context, row, prediction, some)
     ]
 
 

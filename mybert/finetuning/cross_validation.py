@@ -50,7 +50,7 @@ def _out_of_fold(job: Job, run: Run, runs: Path, features: Dataset, folds: int) 
     train, arguments = job.data.splits["train"], job.arguments
     of_rows = fold_of_rows(train.rows, job.task, folds, arguments.seed)
     owners = np.asarray(features[ROW][:])
-    found: list[np.ndarray] = [np.empty(0)] * len(features)
+    all_logits: list[np.ndarray] = [np.empty(0)] * len(features)
     for fold in range(folds):
         folder, inside = runs / f"{run.name}-fold{fold + 1}of{folds}", of_rows[owners] == fold
         if not (folder / _LOGITS).is_file():
@@ -70,8 +70,8 @@ def _out_of_fold(job: Job, run: Run, runs: Path, features: Dataset, folds: int) 
             job.stop.check(arguments, f"fold {fold + 1} of {folds}")
         with np.load(folder / _LOGITS) as kept:
             for place, logits in zip(np.flatnonzero(inside).tolist(), kept.values(), strict=True):
-                found[place] = logits
-    return found
+                all_logits[place] = logits
+    return all_logits
 
 
 def _trained(job: Job, run: Run, folder: Path) -> PreTrainedModel:

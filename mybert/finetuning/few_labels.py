@@ -56,8 +56,8 @@ def has_few_labels(task: Task, rows: Dataset) -> bool:
 
 def targets_of(labels: int, features: Dataset) -> np.ndarray:
     """(features, labels) zeros and ones."""
-    found = np.asarray(features["labels"][:])
-    return found.astype(np.float32) if found.ndim == 2 else np.eye(labels, dtype=np.float32)[found]
+    label_ids = np.asarray(features["labels"][:])
+    return label_ids.astype(np.float32) if label_ids.ndim == 2 else np.eye(labels, dtype=np.float32)[label_ids]
 
 
 def append_mean_layer(model: Any) -> None:
@@ -197,14 +197,14 @@ def fit_head(
     fit = LogisticRegression(C=_PENALTY, max_iter=1000, class_weight="balanced" if class_weights else None).fit
     weight, bias = np.zeros(head.weight.shape), np.full(len(head.bias), _ABSENT)
     if model.config.problem_type == SINGLE and len({*targets.argmax(1).tolist()}) > 1:
-        found = fit(vectors, targets.argmax(1))
-        halves = np.array([[-0.5], [0.5]]) if len(found.classes_) == 2 else np.eye(len(found.classes_))
-        weight[found.classes_], bias[found.classes_] = halves @ found.coef_, halves @ found.intercept_
+        fitted = fit(vectors, targets.argmax(1))
+        halves = np.array([[-0.5], [0.5]]) if len(fitted.classes_) == 2 else np.eye(len(fitted.classes_))
+        weight[fitted.classes_], bias[fitted.classes_] = halves @ fitted.coef_, halves @ fitted.intercept_
     else:
         for label, has in enumerate(targets.T):
             if 0 < has.sum() < len(has):
-                found = fit(vectors, has)
-                weight[label], bias[label] = found.coef_[0], found.intercept_[0]
+                fitted = fit(vectors, has)
+                weight[label], bias[label] = fitted.coef_[0], fitted.intercept_[0]
             elif has.all():
                 bias[label] = -_ABSENT
     head.weight.data.copy_(torch.from_numpy(weight / scale))

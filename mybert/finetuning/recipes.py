@@ -74,14 +74,14 @@ class Summary(NamedTuple):
 def summarise(scores: dict[Run, float], metric: str) -> list[Summary]:
     """One summary per recipe, the best mean first; equal means keep their order."""
     sign = -1 if metric_of(metric).is_loss else 1
-    found = []
+    summaries = []
     for recipe, group in itertools.groupby(scores, key=lambda run: run.recipe):
         runs = list(group)
         values = [scores[run] for run in runs]
         deviation = statistics.stdev(values) if len(values) > 1 else None
         best = max(runs, key=lambda run: sign * scores[run])
-        found.append(Summary(recipe, statistics.mean(values), deviation, best))
-    return sorted(found, key=lambda summary: -sign * summary.mean)
+        summaries.append(Summary(recipe, statistics.mean(values), deviation, best))
+    return sorted(summaries, key=lambda summary: -sign * summary.mean)
 
 
 def runs_to_keep(scores: dict[Run, float], planned: Sequence[Run], metric: str) -> set[Run]:

@@ -67,15 +67,15 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     for name in ("label_threshold", "no_answer_threshold"):
         if "validation" in data.splits and (threshold := getattr(model.config, name, None)):
             print(f"{name} {format_cell(threshold)} in config.json was tuned on the validation rows")
-    found = _evaluate(job, folder, model, task)
+    evaluated = _evaluate(job, folder, model, task)
     evaluations = {
         name: {**evaluation.results(), "rows_left_out": data.splits[name].left_out}
-        for name, evaluation in found.items()
+        for name, evaluation in evaluated.items()
     }
     teacher = _score_teacher(job, settings.teacher) if settings.teacher else {}
     shutil.copyfile(output / RUNS / best.name / HISTORY, output / HISTORY)
     np.save(output / TRAINING_ROWS, np.array(row_digests(data.splits["train"].rows, task), dtype=np.uint64))
-    constant = found["validation"].baselines.get(metric) if "validation" in found else None
+    constant = evaluated["validation"].baselines.get(metric) if "validation" in evaluated else None
     panels = [Panel("loss", "loss", "eval_loss"), Panel(metric, None, f"eval_{metric}", constant)]
     draw_curves(results[best]["log"], panels, output / CURVES)
     if data.validation_features is not None and len(scores) > 1:
@@ -109,7 +109,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     folder.finish(
         counts={name: split["rows"] for name, split in data.overview.items()},
         training=amounts,
-        metrics={name: found["metrics"] for name, found in evaluations.items()},
+        metrics={name: entry["metrics"] for name, entry in evaluations.items()},
     )
 
 
@@ -157,16 +157,16 @@ def labelled_logits(logits: Sequence[np.ndarray], features: Dataset) -> tuple[np
         most = max(map(len, ids))
         pairs = zip(logits, map(len, ids), strict=True)
         logits = [np.pad(row[:n], (0, most - n), constant_values=-np.inf) for row, n in pairs]
-    found, classes, owners = [], [], []
+    labelled, classes, owners = [], [], []
     for values, label, row, word in zip(logits, features["labels"][:], features[ROW][:], words, strict=True):
         label = np.atleast_1d(label)
         kept = np.flatnonzero(label != _IGNORED)
-        found.append(np.atleast_2d(values)[kept].astype(np.float64))
+        labelled.append(np.atleast_2d(values)[kept].astype(np.float64))
         classes.append(label[kept])
         owners += [(row, one) for one in np.broadcast_to(word, label.shape)[kept].tolist()]
     _, first, place, times = np.unique(owners, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    sums = np.zeros((len(first), found[0].shape[1]))
-    np.add.at(sums, place.ravel(), np.concatenate(found))
+    sums = np.zeros((len(first), labelled[0].shape[1]))
+    np.add.at(sums, place.ravel(), np.concatenate(labelled))
     return sums / times[:, None], np.concatenate(classes)[first]
 
 
@@ -193,17 +193,17 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             split, place = data.splits[name], folder.path / name
             logits = data.out_of_fold if name == "validation" else None
             train, seed = None if logits is not None else data.splits["train"].rows, job.arguments.seed
-            found = evaluate_rows(
+            evaluation = evaluate_rows(
                 *(model, task, job.tokenizer, split.rows, settings.bootstrap, seed), train=train, logits=logits
             )
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
             runs = _errors_of_runs(folder.path) if name == "validation" else ()
-            suspects = write_evaluation(place, found, split, facts, task, settings, folder.path.name, runs)
-            print_evaluation(f"{name}, {split.source}", found, task, suspects, place)
+            suspects = write_evaluation(place, evaluation, split, facts, task, settings, folder.path.name, runs)
+            print_evaluation(f"{name}, {split.source}", evaluation, task, suspects, place)
             if name == "validation":
-                print_if_nothing_learned(job.metric, found)
-            evaluations[name] = found
+                print_if_nothing_learned(job.metric, evaluation)
+            evaluations[name] = evaluation
     if (share := data.overview["train"]["unknown_tokens"]) > MANY_UNKNOWN:
         print(
             f"{share:.0%} of the training tokens are [UNK]: the vocabulary of {settings.model} lacks characters of "

@@ -165,16 +165,16 @@ def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Run, R
         if not is_finished(output / RUNS / run.name):
             report(name)
         outcome.models.clear()
-        found, model = train_run(job, run, output / RUNS / run.name, trainers.pop(run, None))
+        result, model = train_run(job, run, output / RUNS / run.name, trainers.pop(run, None))
         if model is not None:
             outcome.models[run] = model
-        if "diverged" in found:
-            diverged[run] = found
-            report(f"{name}, diverged: {found['diverged']}")
+        if "diverged" in result:
+            diverged[run] = result
+            report(f"{name}, diverged: {result['diverged']}")
             continue
-        results[run] = found
-        scores[run] = found["metrics"].get(job.metric, 0.0)  # without validation rows the first run is kept
-        if job.metric in found["metrics"]:
+        results[run] = result
+        scores[run] = result["metrics"].get(job.metric, 0.0)  # without validation rows the first run is kept
+        if job.metric in result["metrics"]:
             report(f"{name}: {job.metric} {format_cell(scores[run])}")
         hopeful = [run for run in planned if run not in diverged]
         _keep_models(output, results, runs_to_keep(scores, hopeful, job.metric))

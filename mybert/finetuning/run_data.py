@@ -134,14 +134,14 @@ def load_data(
         raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
     tokens = {name: counts[rows] for name, rows in places.items()}
     tokens |= {name: count_tokens(split.rows, task, tokenizer) for name, split in others.items()}
-    found, duplicates = overview(splits, tokens, task), duplicate_rows(splits, task)
+    statistics, duplicates = overview(splits, tokens, task), duplicate_rows(splits, task)
     if verbose:
         print(*lines, sep="\n")
-        print_overview(found, task)
+        print_overview(statistics, task)
         for line in [
             *duplicates,
             *differing_labels(train, task),
-            *_warnings(found["train"]["rows"], task.label_distribution(train.rows), task),
+            *_warnings(statistics["train"]["rows"], task.label_distribution(train.rows), task),
         ]:
             print(f"warning: {line}")
     train_features = task.features(splits["train"].rows, tokenizer, training=True)
@@ -153,7 +153,7 @@ def load_data(
         splits=splits,
         train_features=train_features,
         validation_features=validation and task.features(validation.rows, tokenizer, training=False),
-        overview=found,
+        overview=statistics,
         duplicates=duplicates,
         few_labels=few_labels,
     )
@@ -225,14 +225,14 @@ def _with_teacher(
                 + ("" if settings.dry_run else kept),
                 flush=True,
             )
-        logits = [found for part in parts for found in soft.of_teacher(teacher, task, part)]
+        logits = [row for part in parts for row in soft.of_teacher(teacher, task, part)]
     elif verbose:
         print(f"--resume: the predictions of the teacher {settings.teacher} for {count:,} features are used again")
-    found, others = with_logits(features, logits[: len(features)]), logits[len(features) :]
+    scored, others = with_logits(features, logits[: len(features)]), logits[len(features) :]
     if unlabelled is None:
-        return found
+        return scored
     return concatenate_datasets(
-        [found, with_logits(soft.without_labels(unlabelled, others, features.features), others)]
+        [scored, with_logits(soft.without_labels(unlabelled, others, features.features), others)]
     )
 
 

@@ -62,7 +62,7 @@ def load_teacher(name: str, settings: FinetuneSettings, task: Task, tokenizer: M
 
 def with_labels_of(teacher: Task, task: Task, name: str) -> Task:
     """The fitted task of a student with the labels of its teacher, in their order."""
-    kinds = [found.config.problem_type for found in (teacher, task)]
+    kinds = [each_task.config.problem_type for each_task in (teacher, task)]
     if kinds[0] != kinds[1]:
         raise UserError(f"--teacher {name} was trained for {kinds[0]}, the training rows are for {kinds[1]}")
     if task.name in ("question-answering", "multiple-choice") or kinds[1] == "regression":
@@ -99,16 +99,16 @@ class SoftLabels:
 
     def of_teacher(self, teacher: Finetuned, task: Task, features: Dataset) -> list[np.ndarray]:
         """The logits of each feature: (C,), (S, C) or (S, 2), NaN where a token predicts nothing."""
-        found = logits_of(teacher.model, task, teacher.tokenizer, features)
+        all_logits = logits_of(teacher.model, task, teacher.tokenizer, features)
         if self.width is None:
-            return found
-        found = [logits[: len(ids)] for logits, ids in zip(found, features["input_ids"][:], strict=True)]
+            return all_logits
+        all_logits = [logits[: len(ids)] for logits, ids in zip(all_logits, features["input_ids"][:], strict=True)]
         if "words" in features.column_names:
-            found = [
+            all_logits = [
                 np.where(np.array(words)[:, None] < 0, np.nan, logits)
-                for words, logits in zip(features["words"][:], found, strict=True)
+                for words, logits in zip(features["words"][:], all_logits, strict=True)
             ]
-        return found
+        return all_logits
 
     def without_labels(self, features: Dataset, logits: list[np.ndarray], labelled: Features) -> Dataset:
         """Features of unlabelled rows with targets that the loss ignores; in regression, the teacher's predictions."""
@@ -163,8 +163,8 @@ class SoftLabels:
         if self.kind == "value":
             return (student.float() - teacher).square().sum()
         expected = (teacher / self.temperature).sigmoid()
-        found = [binary_cross_entropy(x.float() / self.temperature, expected) for x in (student, teacher)]
-        return (found[0] - found[1]) * teacher.numel() * self.temperature**2
+        entropies = [binary_cross_entropy(x.float() / self.temperature, expected) for x in (student, teacher)]
+        return (entropies[0] - entropies[1]) * teacher.numel() * self.temperature**2
 
     def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
         absent = teacher.isnan()  # added choices, and padding

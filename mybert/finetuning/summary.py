@@ -74,10 +74,10 @@ def overview(splits: Mapping[str, Split], tokens: Mapping[str, np.ndarray], task
     Args:
         tokens: of `count_tokens`.
     """
-    found = {}
+    statistics = {}
     for name, split in splits.items():
         lengths, ordinary, unknown = tokens[name].T
-        found[name] = {
+        statistics[name] = {
             "source": split.source,
             "rows": len(split.rows),
             "balance": dict(task.label_distribution(split.rows).most_common()),
@@ -87,10 +87,10 @@ def overview(splits: Mapping[str, Split], tokens: Mapping[str, np.ndarray], task
             "longer_than_max_length": float((lengths > task.options.length).mean()),
             "unknown_tokens": float(unknown.sum() / max(ordinary.sum(), 1)),
         }
-    return found
+    return statistics
 
 
-def print_overview(found: Mapping[str, dict[str, Any]], task: Task) -> None:
+def print_overview(splits: Mapping[str, dict[str, Any]], task: Task) -> None:
     """Prints two tables: lengths of the splits, and counts of labels with their share of rows or of labels."""
     measures = (
         ("rows", "rows"),
@@ -102,20 +102,20 @@ def print_overview(found: Mapping[str, dict[str, Any]], task: Task) -> None:
     )
     shares = ("longer_than_max_length", "unknown_tokens")
     rows = [
-        (title, *(f"{split[key]:.2%}" if key in shares else split[key] for split in found.values()))
+        (title, *(f"{split[key]:.2%}" if key in shares else split[key] for split in splits.values()))
         for title, key in measures
     ]
-    print_table("Data", rows, ("", *found))
-    labels = list(dict.fromkeys(label for split in found.values() for label in split["balance"]))
-    totals = [split["rows"] if task.counted == "rows" else sum(split["balance"].values()) for split in found.values()]
+    print_table("Data", rows, ("", *splits))
+    labels = list(dict.fromkeys(label for split in splits.values() for label in split["balance"]))
+    totals = [split["rows"] if task.counted == "rows" else sum(split["balance"].values()) for split in splits.values()]
     rows = []
     for label in labels[:_LABELS_SHOWN]:
-        counts = [split["balance"].get(label, 0) for split in found.values()]
+        counts = [split["balance"].get(label, 0) for split in splits.values()]
         cells = [f"{n:,} ({n / max(total, 1):.1%})" for n, total in zip(counts, totals, strict=True)]
         rows.append((visible(label), *cells))
     if len(labels) > _LABELS_SHOWN:
-        rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(found))))
-    print_table(f"Labels: count (share of {task.counted})", rows, ("", *found))
+        rows.append((f"… {len(labels) - _LABELS_SHOWN} more", *([""] * len(splits))))
+    print_table(f"Labels: count (share of {task.counted})", rows, ("", *splits))
 
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
@@ -138,19 +138,19 @@ def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
 
 def differing_labels(split: Split, task: Task) -> list[str]:
     """A warning if rows with equal inputs have different labels, with the places of the first ones."""
-    first, found = dict[int, int](), list[tuple[int, int]]()
+    first, pairs = dict[int, int](), list[tuple[int, int]]()
     labels = [sorted(some) for some in task.row_labels(split.rows)]
     for row, key in enumerate(row_digests(split.rows, task)):
         twin = first.setdefault(key, row)
         if labels[row] != labels[twin]:
-            found.append((twin, row))
+            pairs.append((twin, row))
     shown = [
         " and ".join(f"{split.place(Problem(row, ''))} ({short_list(labels[row]) or 'none'})" for row in pair)
-        for pair in found[:_SHOWN]
+        for pair in pairs[:_SHOWN]
     ]
-    more = "; …" if len(found) > _SHOWN else ""
-    line = f"rows of {split.source} with equal texts and different labels: {len(found):,} ({split.unit}s "
-    return [f"{line}{'; '.join(shown)}{more}); correct one label of each"] if found else []
+    more = "; …" if len(pairs) > _SHOWN else ""
+    line = f"rows of {split.source} with equal texts and different labels: {len(pairs):,} ({split.unit}s "
+    return [f"{line}{'; '.join(shown)}{more}); correct one label of each"] if pairs else []
 
 
 def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
@@ -169,10 +169,10 @@ def check_data(splits: Mapping[str, Split], task: Task) -> dict[str, Any]:
     ]
     train = splits["train"].rows
     labels = task.references(train)
-    found = {"overlaps": overlaps}
+    checks = {"overlaps": overlaps}
     if all(isinstance(label, str) for label in labels):
-        found["giveaway_words"] = giveaway_words([" \n ".join(row) for row in rows["train"]], labels)
-    return found
+        checks["giveaway_words"] = giveaway_words([" \n ".join(row) for row in rows["train"]], labels)
+    return checks
 
 
 def _overlap(of: str, within: str, rows: Mapping[str, list[Any]], plain: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def giveaway_words(texts: Sequence[str], labels: Sequence[str]) -> list[dict[str
     except ValueError:  # no words at all
         return []
     known, total = vectorizer.get_feature_names_out(), np.asarray(words.sum(0)).ravel()
-    found = []
+    giveaways = []
     for number in np.argsort(-np.bincount(ids))[:_LABELS].tolist():
         mask = ids == number
         inside, rows = np.asarray(words[mask].sum(0)).ravel(), int(mask.sum())
@@ -206,7 +206,7 @@ def giveaway_words(texts: Sequence[str], labels: Sequence[str]) -> list[dict[str
         best = int(f1.argmax())
         if not f1[best]:
             continue
-        found.append(
+        giveaways.append(
             {
                 "label": str(names[number]),
                 "word": str(known[best]),
@@ -216,4 +216,4 @@ def giveaway_words(texts: Sequence[str], labels: Sequence[str]) -> list[dict[str
                 "f1": float(f1[best]),
             }
         )
-    return sorted(found, key=lambda word: -word["f1"])
+    return sorted(giveaways, key=lambda word: -word["f1"])

@@ -144,7 +144,7 @@ def _with_saved_head(name: str, **options: Any) -> tuple[PreTrainedModel, list[s
     loaded = load_model(cls, name, **options)
     if any(key.startswith("cls.") for key in loaded[2]):  # bert-base-uncased names this head only
         others = (load_model(kind, name, **options) for kind in _PRETRAINING)
-        loaded = min((loaded, *others), key=lambda found: (len(found[1]), len(found[2])))
+        loaded = min((loaded, *others), key=lambda candidate: (len(candidate[1]), len(candidate[2])))
     refuse_missing(name, loaded[1], remedy.replace(head, type(loaded[0]).__name__))
     return loaded
 
@@ -223,12 +223,12 @@ def _check(name: str) -> None:
         check_folder(name, folder)
     index, weights = folder / f"{WEIGHTS_NAME}.index.json", folder / WEIGHTS_NAME
     if index.is_file() or weights.is_file():
-        found: dict[str, list[int]] = {}
+        shapes: dict[str, list[int]] = {}
         for file in [weights.name] if weights.is_file() else sorted(set(weight_files(index))):
             with contextlib.suppress(Exception):  # from_pretrained explains it; an old format has no index of shapes
                 tensors = torch.load(folder / file, map_location="meta", weights_only=True, mmap=True)
-                found |= {key: list(tensor.shape) for key, tensor in tensors.items()}
-        check_shapes(name, read_json_object(folder / CONFIG, "copy it again"), found)
+                shapes |= {key: list(tensor.shape) for key, tensor in tensors.items()}
+        check_shapes(name, read_json_object(folder / CONFIG, "copy it again"), shapes)
 
 
 def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

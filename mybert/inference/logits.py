@@ -32,11 +32,11 @@ def logits_of(
 
     `max_tokens_per_batch` is as in `token_limit`. `progress` is called after each batch with its number of features.
     """
-    collate, inputs, found = task.collator(tokenizer), inputs_of(model, features), []
+    collate, inputs, logits = task.collator(tokenizer), inputs_of(model, features), []
     for first in range(0, len(inputs), _READ_AT_ONCE):
         rows = as_rows(inputs[first : first + _READ_AT_ONCE])
-        found += logits_of_rows(model, collate, rows, max_tokens_per_batch, progress)
-    return found
+        logits += logits_of_rows(model, collate, rows, max_tokens_per_batch, progress)
+    return logits
 
 
 def as_rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def logits_of_rows(
     """
     device = model.device  # found by a search of the parameters
     limit = token_limit(max_tokens_per_batch, device)
-    found = [np.empty(0)] * len(rows)
+    all_logits = [np.empty(0)] * len(rows)
     alike: dict[int, list[int]] = {}
     for number, row in enumerate(rows):
         ids = row["input_ids"]
@@ -64,10 +64,10 @@ def logits_of_rows(
         for numbers in batches(places, lambda place: token_count(rows[place]["input_ids"]), limit):
             outputs = _forward(model, _batch([rows[number] for number in numbers], collate), device)
             for number, logits in zip(numbers, outputs, strict=True):
-                found[number] = logits
+                all_logits[number] = logits
             if progress is not None:
                 progress(len(numbers))
-    return found
+    return all_logits
 
 
 def inputs_of(model: PreTrainedModel | OnnxModel, features: Dataset) -> Dataset:

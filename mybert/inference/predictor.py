@@ -197,11 +197,11 @@ class Predictor:
         Returns:
             A prediction or an error for each row, in order; the number of rows truncated to `max_length`.
         """
-        found, cut = {number: {"error": message} for number, message in part.errors.items()}, 0
+        results, cut = {number: {"error": message} for number, message in part.errors.items()}, 0
         for numbers, _, features, _, predictions in self.outputs(part, progress):
-            found |= zip(numbers, predictions, strict=True)
+            results |= zip(numbers, predictions, strict=True)
             cut += rows_cut(features)
-        return [found[number] for number in part.numbers], cut
+        return [results[number] for number in part.numbers], cut
 
     def features(self, rows: Dataset) -> Dataset:
         """The features of a table of a part."""

@@ -51,10 +51,10 @@ def torch_activation(name: Any, file: str | Path, remedy: str) -> nn.Module:
     """An activation of torch.nn by its name in `file`; a name of another module would import code."""
     module, _, cls = str(name).rpartition(".")
     if module in ("torch.nn", "torch.nn.modules.activation", "torch.nn.modules.linear"):
-        found = getattr(importlib.import_module(module), cls, None)
-        if isinstance(found, type) and issubclass(found, nn.Module):
+        activation_class = getattr(importlib.import_module(module), cls, None)
+        if isinstance(activation_class, type) and issubclass(activation_class, nn.Module):
             with contextlib.suppress(TypeError):  # it needs arguments, so it is no activation
-                return found()
+                return activation_class()
     raise UserError(f"{file}: the activation {short(name)} is not one of torch.nn; {remedy}")
 
 
@@ -71,11 +71,11 @@ LAYERS = {"Dense": _read_dense, "LayerNorm": _read_layer_norm}
 """By the class of sentence-transformers: what reads the layer from its folder."""
 
 
-def _check_size(folder: Path, fields: str, found: tuple[Any, ...], stored: tuple[int, ...]) -> None:
+def _check_size(folder: Path, fields: str, configured: tuple[Any, ...], stored: tuple[int, ...]) -> None:
     """Raises if a layer has another size than its weights, before it is built."""
-    if found != tuple(stored):
+    if configured != tuple(stored):
         raise UserError(
-            f"{folder / 'config.json'}: {fields} are {short(found, 60)}, and the weights have {tuple(stored)}; "
+            f"{folder / 'config.json'}: {fields} are {short(configured, 60)}, and the weights have {tuple(stored)}; "
             "copy the folder again"
         )
 
@@ -87,9 +87,9 @@ def _weights(folder: Path, needed: str) -> dict[str, Tensor]:
             state = load_file(folder / "model.safetensors")
         else:
             state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        found = {key: value.float() for key, value in state.items()}
-        found[needed]
-        return found
+        weights = {key: value.float() for key, value in state.items()}
+        weights[needed]
+        return weights
     except Exception as error:  # safetensors and torch raise many kinds
         raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
 

@@ -127,8 +127,8 @@ class TextVectors(nn.Module):
         self.base_model, self.config, self.device = encoder, encoder.config, encoder.device
         self.modules_after = modules or SentenceModules(name)
         if self.modules_after.poolings not in (("mean",), ("cls",)):
-            found = ", ".join(self.modules_after.poolings)
-            raise UserError(f"{name}: similarities need a pooling by mean or cls, the checkpoint has {found}")
+            poolings = ", ".join(self.modules_after.poolings)
+            raise UserError(f"{name}: similarities need a pooling by mean or cls, the checkpoint has {poolings}")
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -194,25 +194,25 @@ def read_sentence_modules(folder: Path) -> SentenceModules:
     first, *others = module_entries(folder) or [{"type": "no module", "path": ""}]
     if _kind(first) != "Transformer":
         raise UserError(f"{folder / MODULES} begins with {first['type']}, expected Transformer; {ELSEWHERE}")
-    found = SentenceModules(str(folder / first["path"]))
-    _read_encoder_settings(found)
-    _read_prompts(found, folder / SENTENCE_SETTINGS)
+    modules = SentenceModules(str(folder / first["path"]))
+    _read_encoder_settings(modules)
+    _read_prompts(modules, folder / SENTENCE_SETTINGS)
     poolings = 0
     for entry in others:
         kind, path = _kind(entry), folder / entry["path"]
-        found.names.append(kind)
+        modules.names.append(kind)
         if kind == "Pooling":
             poolings += 1
-            _read_pooling(found, path / "config.json")
+            _read_pooling(modules, path / "config.json")
         elif kind == "Normalize" and poolings:
-            found.layers.append(nn.functional.normalize)
+            modules.layers.append(nn.functional.normalize)
         elif kind in LAYERS and poolings:
-            found.layers.append(LAYERS[kind](path))
+            modules.layers.append(LAYERS[kind](path))
         elif kind != "Dropout":  # which does nothing here
             raise UserError(f"{folder / MODULES}: the module {entry['type']} is not supported here; {REMEDY}")
     if poolings != 1:
         raise UserError(f"{folder / MODULES} has {poolings} Pooling modules, expected 1; {REMEDY}")
-    return found
+    return modules
 
 
 def _kind(entry: dict[str, str]) -> str:
@@ -221,44 +221,44 @@ def _kind(entry: dict[str, str]) -> str:
     return name if package.split(".")[0] == "sentence_transformers" else entry["type"]
 
 
-def _read_encoder_settings(found: SentenceModules) -> None:
-    files = [Path(found.encoder) / f"sentence_{name}_config.json" for name in _SETTINGS]
+def _read_encoder_settings(modules: SentenceModules) -> None:
+    files = [Path(modules.encoder) / f"sentence_{name}_config.json" for name in _SETTINGS]
     file = next((file for file in files if file.is_file()), None)
     settings = {} if file is None else read_json_object(file, "copy it again")
     length = settings.pop("max_seq_length", None)
     if length is not None and (type(length) is not int or length < 3):
         raise UserError(f"{file}: max_seq_length is {length!r}, expected a whole number of at least 3")
-    found.max_length, found.lower_case = length, bool(settings.pop("do_lower_case", False))
+    modules.max_length, modules.lower_case = length, bool(settings.pop("do_lower_case", False))
     for name, value in settings.items():
         if name in _ARGUMENTS and isinstance(value, dict):
-            found.dtype = value.get("dtype", value.get("torch_dtype", found.dtype))
+            modules.dtype = value.get("dtype", value.get("torch_dtype", modules.dtype))
             value = {key: one for key, one in value.items() if key not in _SAME_VECTORS}
         if name not in _SAME_VECTORS and value and value != _PLAIN.get(name):
             raise UserError(f"{file}: {name} {short(value, 60)} is not supported here; {REMEDY}")
 
 
-def _read_prompts(found: SentenceModules, file: Path) -> None:
+def _read_prompts(modules: SentenceModules, file: Path) -> None:
     settings = read_json_object(file, "copy it again") if file.is_file() else {}
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise UserError(f"{file}: prompts must be an object with texts, found {prompts!r}")
-    found.prompts = {name: text or "" for name, text in prompts.items()}
+    modules.prompts = {name: text or "" for name, text in prompts.items()}
     for name in ("query", "document"):  # every encoder has them
-        found.prompts.setdefault(name, "")
-    found.default_prompt, found.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
-    found.similarity = str(settings.get("similarity_fn_name") or "cosine")
-    if not isinstance(found.default_prompt, str | None):
-        raise UserError(f"{file}: default_prompt_name is {found.default_prompt!r}, expected the name of a prompt")
-    if found.default_prompt is not None and found.default_prompt not in found.prompts:
-        known = short_list(found.prompts)
+        modules.prompts.setdefault(name, "")
+    modules.default_prompt, modules.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
+    modules.similarity = str(settings.get("similarity_fn_name") or "cosine")
+    if not isinstance(modules.default_prompt, str | None):
+        raise UserError(f"{file}: default_prompt_name is {modules.default_prompt!r}, expected the name of a prompt")
+    if modules.default_prompt is not None and modules.default_prompt not in modules.prompts:
+        known = short_list(modules.prompts)
         raise UserError(
-            f"{file}: default_prompt_name is {found.default_prompt!r}, expected one of {known}; correct it"
+            f"{file}: default_prompt_name is {modules.default_prompt!r}, expected one of {known}; correct it"
         )
-    if found.truncate_dim is not None and (type(found.truncate_dim) is not int or found.truncate_dim < 1):
-        raise UserError(f"{file}: truncate_dim is {found.truncate_dim!r}, expected a whole number of at least 1")
+    if modules.truncate_dim is not None and (type(modules.truncate_dim) is not int or modules.truncate_dim < 1):
+        raise UserError(f"{file}: truncate_dim is {modules.truncate_dim!r}, expected a whole number of at least 1")
 
 
-def _read_pooling(found: SentenceModules, file: Path) -> None:
+def _read_pooling(modules: SentenceModules, file: Path) -> None:
     settings = read_json_object(file, "copy it again")
     modes = settings.get("pooling_mode")
     if modes is None:  # one key for each mode in older folders
@@ -266,4 +266,4 @@ def _read_pooling(found: SentenceModules, file: Path) -> None:
     modes = [modes] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or not modes or not set(map(str, modes)) <= {*POOLING_MODES}:
         raise UserError(f"{file}: pooling_mode is {modes!r}, expected some of {', '.join(POOLING_MODES)}; {REMEDY}")
-    found.poolings, found.pools_prompt = tuple(modes), bool(settings.get("include_prompt", True))
+    modules.poolings, modules.pools_prompt = tuple(modes), bool(settings.get("include_prompt", True))

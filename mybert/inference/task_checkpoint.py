@@ -91,21 +91,21 @@ def _with_activation(task: TextClassification, problem: str | None, name: str) -
     """
     if task.config.problem_type == MULTI:
         return task
-    file, found = (modules_folder(name) or Path(name)) / SENTENCE_SETTINGS, {}
+    file, stored = (modules_folder(name) or Path(name)) / SENTENCE_SETTINGS, {}
     if file.is_file():
-        found = read_json_object(file, "copy it again")
+        stored = read_json_object(file, "copy it again")
     inner = getattr(task.config, "sentence_transformers", None)  # of versions 4 and 5
-    found = found.get("activation_fn") or (inner.get("activation_fn") if isinstance(inner, dict) else None)
-    found = found or getattr(task.config, "sbert_ce_default_activation_function", None)  # of version 3
+    named = stored.get("activation_fn") or (inner.get("activation_fn") if isinstance(inner, dict) else None)
+    named = named or getattr(task.config, "sbert_ce_default_activation_function", None)  # of version 3
     remedy, is_number = "score with sentence-transformers", task.config.problem_type == REGRESSION
-    if found is None:
+    if named is None:
         return dataclasses.replace(task, activation=nn.Sigmoid()) if is_number and not problem else task
-    activation = torch_activation(found, f"checkpoint {name}", remedy)
+    activation = torch_activation(named, f"checkpoint {name}", remedy)
     if is_number or isinstance(activation, nn.Sigmoid):
         return dataclasses.replace(task, activation=activation)
     if isinstance(activation, nn.Identity | nn.Softmax):
         return task
-    raise UserError(f"checkpoint {name}: the activation {found} of its labels gives no probabilities; {remedy}")
+    raise UserError(f"checkpoint {name}: the activation {named} of its labels gives no probabilities; {remedy}")
 
 
 def load_config(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
@@ -143,9 +143,9 @@ def _name_labels_once(config: MyBertConfig, name: str) -> None:
     config.id2label = {number: str(label) for number, label in sorted(config.id2label.items())}
     labels = list(config.id2label.values())
     if list(config.id2label) != list(range(len(labels))):
-        found = short_list(map(str, config.id2label))
+        numbers = short_list(map(str, config.id2label))
         raise UserError(
-            f"checkpoint {name}: `id2label` in its config.json numbers the labels {found}, expected 0 to "
+            f"checkpoint {name}: `id2label` in its config.json numbers the labels {numbers}, expected 0 to "
             f"{len(labels) - 1}; correct it"
         )
     config.label2id = {label: number for number, label in config.id2label.items()}
@@ -156,14 +156,14 @@ def _name_labels_once(config: MyBertConfig, name: str) -> None:
 
 def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
     """Task and options of a fine-tuned checkpoint."""
-    found = getattr(config, "finetuned", None)
-    found = dict(found) if isinstance(found, dict) else {}
-    if "task" in found and found["task"] not in [*TASKS, *ALIASES]:
+    options = getattr(config, "finetuned", None)
+    options = dict(options) if isinstance(options, dict) else {}
+    if "task" in options and options["task"] not in [*TASKS, *ALIASES]:
         raise UserError(
-            f"checkpoint {name}: `finetuned` in its config.json has task = {short(found['task'])}, expected one of "
+            f"checkpoint {name}: `finetuned` in its config.json has task = {short(options['task'])}, expected one of "
             f"{', '.join(TASKS)}; correct or remove it"
         )
-    return found
+    return options
 
 
 def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None:
@@ -171,5 +171,5 @@ def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None
     for field in dataclasses.fields(kind.Options):
         expected = list if get_origin(field.type) is list else field.type
         if field.name in stored and not isinstance(stored[field.name], expected):
-            found = short(stored[field.name])
-            raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {found}")
+            shown = short(stored[field.name])
+            raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {shown}")

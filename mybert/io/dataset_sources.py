@@ -19,18 +19,18 @@ def is_saved(folder: Path) -> bool:
 def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
     """`split` is the name of the split; None if the folder has a single one."""
     try:
-        found = load_saved_dataset(folder)
+        saved = load_saved_dataset(folder)
     except Exception as error:  # a wrong type in one of its files raises anything
         reason = root_cause(error)
         raise UserError(f"{folder} cannot be read as a saved data set ({reason}); name a file in it") from error
-    if not isinstance(found, datasets.DatasetDict):
-        return found
-    if split is None and len(found) == 1:
-        (split,) = found
-    if split not in found:
-        splits = ", ".join(found)
+    if not isinstance(saved, datasets.DatasetDict):
+        return saved
+    if split is None and len(saved) == 1:
+        (split,) = saved
+    if split not in saved:
+        splits = ", ".join(saved)
         raise UserError(f"{folder} holds the splits {splits}; name the folder of one, such as {folder}/train")
-    return found[split]
+    return saved[split]
 
 
 def load_saved_dataset(folder: str) -> datasets.Dataset | datasets.DatasetDict:

@@ -152,8 +152,8 @@ def _texts(records: Iterable[Record], name: str, column: TextColumn, problems: P
         elif column.name not in fields:
             problems.report(name, f"{unit} {number}", f"no column {column.name!r}", column.others(fields))
         elif not isinstance(text, str):
-            found = "null" if text is None else type(text).__name__
-            problems.report(name, f"{unit} {number}", f"{column.name!r} is not a string", f"found {found}")
+            type_name = "null" if text is None else type(text).__name__
+            problems.report(name, f"{unit} {number}", f"{column.name!r} is not a string", f"found {type_name}")
         elif not is_unicode(text):
             problems.report(name, f"{unit} {number}", "half of a surrogate pair, which is no character")
         else:

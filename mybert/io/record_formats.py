@@ -106,9 +106,7 @@ def read_table(
     with open_text(name, newline="") as file:
         try:
             # rows of delimiters only are blank rows of a spreadsheet
-            rows = (
-                found for found in _table_rows(file, delimiter) if len(found[1]) == 1 or any(map(str.strip, found[1]))
-            )
+            rows = (pair for pair in _table_rows(file, delimiter) if len(pair[1]) == 1 or any(map(str.strip, pair[1])))
             _, header = next(rows, (0, None))
             if header is None:
                 return
@@ -132,8 +130,8 @@ def header_delimiter(header: str, delimiter: str) -> str:
 
 def declared_delimiter(line: str) -> str | None:
     """The delimiter that a first line such as `sep=;` declares to Excel, before the header."""
-    found = _DECLARED.fullmatch(line.rstrip("\r\n"))
-    return found and found[1]
+    match = _DECLARED.fullmatch(line.rstrip("\r\n"))
+    return match and match[1]
 
 
 def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -73,19 +73,19 @@ def check_columns(files: Sequence[str], given: Sequence[str], labelled: bool) ->
     kinds = {name: file_format(name).kind for name in files if Path(name).is_file()}
     if len(kinds) < len(files) or not {*kinds.values()} <= {".csv", ".tsv", ".jsonl"}:
         return
-    found: dict[str, None] = {}
+    columns: dict[str, None] = {}
     is_whole = True
     for name, kind in kinds.items():
         with contextlib.suppress(UserError):  # reported when the rows are read
             records = iter(READERS[kind](name))
             for record in itertools.islice(records, _FIRST_RECORDS):
-                found |= dict.fromkeys(record.fields or ())
+                columns |= dict.fromkeys(record.fields or ())
             is_whole = is_whole and (kind != ".jsonl" or next(records, None) is None)
-    absent = {pair: _absent(pair.partition("=")[2], {*map(str.casefold, found)}) for pair in given}
+    absent = {pair: _absent(pair.partition("=")[2], {*map(str.casefold, columns)}) for pair in given}
     needed = [name for pair in given if labelled or pair.partition("=")[0] not in _LABELS for name in absent[pair]]
-    if found and needed and (is_whole or all(absent.values())):
-        near = nearest_name(needed[0], found)
-        raise UserError(f"{files[0]} has no column {needed[0]!r}{near}; there are {short_list(found)}")
+    if columns and needed and (is_whole or all(absent.values())):
+        near = nearest_name(needed[0], columns)
+        raise UserError(f"{files[0]} has no column {needed[0]!r}{near}; there are {short_list(columns)}")
 
 
 def _absent(column: str, known: Set[str]) -> list[str]:

@@ -132,10 +132,10 @@ def _widest(known: pa.DataType, values: list[Any]) -> pa.DataType:
     if pa.types.is_string(known) or (len(kinds) > 1 and not kinds <= _NUMBERS):  # Arrow reads 1 as a date of 1970
         return pa.string()
     try:
-        found = (pa.array(pd.Series(values)) if kinds and kinds <= _NANOSECONDS else pa.array(values)).type
-        if pa.types.is_string(found) and not pa.types.is_null(known):
-            return found
-        schemas = [pa.schema({"": type}) for type in (known, found)]
+        inferred = (pa.array(pd.Series(values)) if kinds and kinds <= _NANOSECONDS else pa.array(values)).type
+        if pa.types.is_string(inferred) and not pa.types.is_null(known):
+            return inferred
+        schemas = [pa.schema({"": type}) for type in (known, inferred)]
         return _type_for(values, pa.unify_schemas(schemas, promote_options="permissive").field(0).type)
     except (pa.ArrowException, OverflowError):
         return pa.string()

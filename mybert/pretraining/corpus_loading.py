@@ -82,8 +82,8 @@ def _load_examples(folder: Path) -> datasets.Dataset:
     with _explain_damage(folder):
         examples = load_saved_dataset(str(folder))
     if not isinstance(examples, datasets.Dataset) or not set(_COLUMNS) <= set(examples.column_names):
-        found = getattr(examples, "column_names", [])
-        raise UserError(f"{folder} must have the columns {', '.join(_COLUMNS)}; it has {found}")
+        columns = getattr(examples, "column_names", [])
+        raise UserError(f"{folder} must have the columns {', '.join(_COLUMNS)}; it has {columns}")
     if not len(examples):
         raise UserError(f"{folder} has no examples")
     return examples

@@ -136,10 +136,10 @@ class Pretraining(Objective):
         own = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.examples.has_pairs]
         parts = [None if part is None else part * self.trainer.loss_scale for part in own]
         if self.comparison:
-            found, _ = self.comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
+            losses, _ = self.comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
             share = self.trainer.loss_scale * (labels != IGNORED).sum() / at_least_one(0 if items is None else items)
-            found = {name: part * share for name, part in found.items()}
-            loss, parts = self.comparison.total(loss, found), [*parts, *found.values()]
+            losses = {name: part * share for name, part in losses.items()}
+            loss, parts = self.comparison.total(loss, losses), [*parts, *losses.values()]
         if len(self.loss_parts) > 1:
             self.trainer.metrics.add_losses(parts)
         return (loss, outputs) if with_outputs else loss

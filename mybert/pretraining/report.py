@@ -40,11 +40,11 @@ def tokens_of_evaluation(trainer: RunTrainer) -> dict[str, Any]:
     if trainer.eval_dataset is None:
         return {}
     counts = trainer.objective.token_counts().cpu().numpy()
-    found: dict[str, Any] = {**accuracy_by_group(counts, trainer.processing_class)}
+    results: dict[str, Any] = {**accuracy_by_group(counts, trainer.processing_class)}
     if not trainer.is_fsdp_enabled:  # otherwise a process has a part of the embeddings
         embeddings = trainer.model.get_input_embeddings().weight
-        found["neighbours"] = nearest_neighbours(embeddings, counts[0], trainer.processing_class)
-    return found
+        results["neighbours"] = nearest_neighbours(embeddings, counts[0], trainer.processing_class)
+    return results
 
 
 def write_report(

@@ -37,7 +37,7 @@ class Samples:
         The word of an example is the middle one of those that are one token. Of all examples, those are taken whose
         words around it are easiest to read.
         """
-        found: dict[int, tuple[int, list[int], int]] = {}
+        windows: dict[int, tuple[int, list[int], int]] = {}
         special = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         for row in self._rows:
             ids = row.tolist()
@@ -45,7 +45,7 @@ class Samples:
             good = [
                 place
                 for place, (piece, after) in enumerate(zip(pieces, [*pieces[1:], ""], strict=True))
-                if is_word(piece) and not after.startswith("##") and ids[place] not in found
+                if is_word(piece) and not after.startswith("##") and ids[place] not in windows
             ]
             if good:
                 place = good[len(good) // 2]
@@ -53,9 +53,9 @@ class Samples:
                 low = max([0, place - _CONTEXT, *(i + 1 for i in edges if i < place)])
                 high = min([place + _CONTEXT + 1, *(i for i in edges if i > place)])
                 words = sum(map(has_only_letters, pieces[low:high]))
-                found[ids[place]] = words, ids[low:high], place - low
-        easiest = sorted(found, key=lambda answer: -found[answer][0])[:_WORDS]
-        return [(window, place) for answer, (_, window, place) in found.items() if answer in easiest]
+                windows[ids[place]] = words, ids[low:high], place - low
+        easiest = sorted(windows, key=lambda answer: -windows[answer][0])[:_WORDS]
+        return [(window, place) for answer, (_, window, place) in windows.items() if answer in easiest]
 
     def _choose_pairs(self) -> list[int]:
         """Indices of as many true as random pairs."""
@@ -76,7 +76,7 @@ class Samples:
 
     def _ask_words(self, model: nn.Module, device: torch.device) -> list[dict[str, Any]]:
         decode, names = self.tokenizer.decode, self.tokenizer.convert_ids_to_tokens
-        found = []
+        answers = []
         for ids, place in self._words:
             before, after = ids[:place], ids[place + 1 :]
             masked = [*before, self.tokenizer.mask_token_id, *after]
@@ -84,7 +84,7 @@ class Samples:
             shares = model(input_ids=inputs).prediction_logits[0, place + 1].float().softmax(-1)
             top = shares.topk(_GUESSES)
             guesses = zip(names(top.indices.tolist()), top.values.tolist(), strict=True)
-            found.append(
+            answers.append(
                 {
                     "before": decode(before),
                     "word": names(ids[place]),
@@ -93,10 +93,10 @@ class Samples:
                     "guesses": [[guess, round(share, 6)] for guess, share in guesses],
                 }
             )
-        return found
+        return answers
 
     def _ask_pairs(self, model: nn.Module, device: torch.device) -> list[dict[str, Any]]:
-        found = []
+        answers = []
         labels: Any = self._examples.next_sentence_label  # None if there are no pairs
         for index in self._pairs:
             ids, is_next = self._rows[index].tolist(), not labels[index]
@@ -105,7 +105,7 @@ class Samples:
             inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([types])}
             inputs = {name: values.long().to(device) for name, values in inputs.items()}
             shares = model(**inputs).seq_relationship_logits[0].float().softmax(-1)
-            found.append(
+            answers.append(
                 {
                     "a": self.tokenizer.decode(ids[1:middle])[-_SHOWN:],
                     "b": self.tokenizer.decode(ids[middle + 1 : -1])[:_SHOWN],
@@ -113,7 +113,7 @@ class Samples:
                     "probability": round(shares[0 if is_next else 1].item(), 6),
                 }
             )
-        return found
+        return answers
 
 
 def write_sample(folder: str | Path, sample: dict[str, Any]) -> None:

@@ -63,10 +63,10 @@ class Budget(TrainerCallback):
     @classmethod
     def _read(cls, file: Path, clock: ClockProgress) -> "Budget":
         remedy = "start again with --overwrite"
-        found = read_json_object(file, remedy)
+        fields = read_json_object(file, remedy)
         try:
-            clock.earlier = float(found.pop("seconds"))
-            plan = BudgetPlan(**found)
+            clock.earlier = float(fields.pop("seconds"))
+            plan = BudgetPlan(**fields)
         except (LookupError, TypeError, ValueError) as error:
             raise UserError(f"{file} is no plan of this version of MyBERT; {remedy}") from error
         if clock.training_seconds < _LEAST_LEFT * clock.budget and not checkpoints_in(file.parent):
@@ -98,14 +98,14 @@ class Budget(TrainerCallback):
         """Entries of results.json: plan and expectation, also for the `tokens` that the run has seen."""
         plan = self.plan
         planned = {"tokens_per_second": plan.speed, "tokens": plan.tokens, "steps": plan.steps} if plan.speed else {}
-        found = {
+        budget = {
             "seconds": self.clock.budget,
             "planned": planned,
             "expected": plan.expected,
             "expected_for_tokens_seen": plan.expectation(tokens, optimizer),
             "choices": plan.choices,
         }
-        return {"budget": found}
+        return {"budget": budget}
 
     def held_out(self, examples: datasets.Dataset | None) -> datasets.Dataset | None:
         """The held-out examples that the plan evaluates, evenly spaced."""

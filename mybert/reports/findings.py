@@ -57,8 +57,8 @@ def find(files: StageFiles) -> list[Finding]:
         "evaluate": evaluation.CHECKS,
     }.get(files.stage, training.CHECKS)
     with explain_missing(files):
-        found = [finding for check in checks for finding in check(files)]
-    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+        findings = [finding for check in checks for finding in check(files)]
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 def summary_line(findings: list[Finding]) -> str:
@@ -91,8 +91,8 @@ def how_to_open(page: Path) -> str:
 def warning_lines(folder: Path) -> list[str]:
     """The titles of the problems and warnings of a stage, below a line that counts them; empty if there are none."""
     with contextlib.suppress(Exception):  # the output is complete, and writing the report has warned of it
-        if found := [finding for finding in find(read_stage(folder)) if finding.level != "green"]:
+        if findings := [finding for finding in find(read_stage(folder)) if finding.level != "green"]:
             name = f'"{folder}"' if " " in str(folder) else folder  # the command can be copied
-            count = f"{summary_line(found).rstrip('.')}; `mybert doctor {name}` says what to do:"
-            return [count, *(f"  {finding.title}" for finding in found)]
+            count = f"{summary_line(findings).rstrip('.')}; `mybert doctor {name}` says what to do:"
+            return [count, *(f"  {finding.title}" for finding in findings)]
     return []

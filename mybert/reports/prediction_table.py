@@ -76,14 +76,14 @@ def mark_entities(rows: list[list], lines: Sequence[Mapping[str, Any]]) -> bool:
         return False
     from modeling_mybert.entities_mybert import entity_spans, read_tags  # with torch, which `doctor` does not need
 
-    if (found := read_tags(counts)) is None:
+    if (tag_set := read_tags(counts)) is None:
         return False
     colours = {
-        kind: number % _COLOURS + 1 for number, kind in enumerate(sorted({m.kind for m in found.marks.values()}))
+        kind: number % _COLOURS + 1 for number, kind in enumerate(sorted({m.kind for m in tag_set.marks.values()}))
     }
     for row, line in zip(rows, lines, strict=True):
         words = list(map(printable, line.get("tokens") or []))
-        sides = [entity_spans(tags, found.marks) for tags in (line.get("reference") or [], line["tags"])]
+        sides = [entity_spans(tags, tag_set.marks) for tags in (line.get("reference") or [], line["tags"])]
         for column, (spans, others) in enumerate(zip(sides, reversed(sides), strict=True), 2):
             row[column] = _parts(words, spans, set(others), colours)
     return True
@@ -139,13 +139,13 @@ def named_row(line: Mapping[str, Any], number: int, id_column: str) -> tuple[Any
 
 def rows_at(lines: Sequence[Mapping[str, Any]], numbers: Container[int]) -> tuple[str, dict[int, tuple[Any, str]]]:
     """How rows are named, and the name and the text of those with these `numbers` in the file."""
-    id_column, found = id_column_of(lines), {}
+    id_column, rows = id_column_of(lines), {}
     for count, line in enumerate(lines, 1):
         number = line.get("line", line.get("row", count))
         if number in numbers:
             row = _row(count, line, id_column)
-            found[number] = row[0], row[5]
-    return id_column or "row", found
+            rows[number] = row[0], row[5]
+    return id_column or "row", rows
 
 
 def _row(number: int, line: Mapping[str, Any], id_column: str) -> list:

@@ -83,7 +83,7 @@ def _environment(folder: Path) -> jinja2.Environment:
         loader=jinja2.FileSystemLoader([_TEMPLATE, folder]),
         autoescape=True,
         undefined=jinja2.ChainableUndefined,
-        finalize=lambda found: printable(found) if isinstance(found, str) and not isinstance(found, Markup) else found,
+        finalize=lambda shown: printable(shown) if isinstance(shown, str) and not isinstance(shown, Markup) else shown,
     )
     environment.globals["percent"] = percent
     environment.filters["options"] = _with_options

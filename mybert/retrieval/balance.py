@@ -42,10 +42,12 @@ def balance(titles: Sequence[str], texts: Sequence[str], queries: Encode, passag
         if len(titles[place].split()) >= _LEAST_WORDS and len(by_title) < _SAMPLE:
             by_title.append((titles[place], " ".join(sentences)))
     by_title = list(dict(by_title).items())  # a title of several documents says nothing about one
-    found = [_scores(pairs, language, queries, passages) for pairs in (by_sentence, by_title) if len(pairs) >= _LEAST]
-    if not found:
+    reciprocal_ranks = [
+        _scores(pairs, language, queries, passages) for pairs in (by_sentence, by_title) if len(pairs) >= _LEAST
+    ]
+    if not reciprocal_ranks:
         return DEFAULT
-    scores = np.mean(found, axis=0)
+    scores = np.mean(reciprocal_ranks, axis=0)
     chosen = _WEIGHTS[int(np.argmax(scores >= _ENOUGH * scores.max()))]
     return max(chosen, (chosen + DEFAULT) / 2)
 
@@ -55,11 +57,11 @@ def _scores(pairs: Sequence[tuple[str, str]], language: str, queries: Encode, pa
     asked, texts = (list(side) for side in zip(*pairs, strict=True))
     similar, words = queries(asked) @ passages(texts).T, Words.of(texts, language)
     by_words = [words.scores(query) for query in asked]
-    found = []
+    reciprocal_ranks = []
     for weight in _WEIGHTS:
         ranks = []
         for own, pair in enumerate(zip(similar, by_words, strict=True)):
             scores = combined(*pair, weight=weight)
             ranks.append(1 + int((scores > scores[own]).sum()))
-        found.append(float(np.mean(1 / np.array(ranks))))
-    return found
+        reciprocal_ranks.append(float(np.mean(1 / np.array(ranks))))
+    return reciprocal_ranks

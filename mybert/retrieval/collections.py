@@ -67,7 +67,7 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
     Raises:
         UserError: a text has no id or no words (with `errors` strict), or two have the same id.
     """
-    found, places, problems = Texts([], [], []), {}, Problems(errors, Counter())
+    entries, places, problems = Texts([], [], []), {}, Problems(errors, Counter())
     for source in find_sources(names):
         for key, title, text, place in _rows(source, problems):
             if key is None or not key.strip():
@@ -81,15 +81,15 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
                 )
             else:
                 places[key] = f"{source.name}, {place}"
-                for values, value in zip(found, (key, title, text), strict=True):
+                for values, value in zip(entries, (key, title, text), strict=True):
                     values.append(value)
-    if not found.ids:
+    if not entries.ids:
         raise UserError(f"{' and '.join(names)}: found no {what} with an id and a text")
-    if len(found.ids) > 1 and len(set(zip(found.titles, found.texts, strict=True))) == 1:
+    if len(entries.ids) > 1 and len(set(zip(entries.titles, entries.texts, strict=True))) == 1:
         print(f"all {what} have the same text, so that a ranking says nothing; check {' and '.join(names)}")
     if left_out := {reason: number for reason, number in problems.skipped.items() if reason != "blank lines"}:
         print(f"left out of the {what}: {short_list(f'{reason} ({n:,})' for reason, n in left_out.items())}")
-    return found
+    return entries
 
 
 _Row = tuple[str | None, str, str, str]
@@ -197,7 +197,7 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
             problems.report(name, place, "the document is not in --documents", f"found {short(document, 60)}")
         else:
             grades.setdefault(query, {})[document] = max(int(value), 0)
-    judged = {query: found for query, found in grades.items() if any(found.values())}
+    judged = {query: by_document for query, by_document in grades.items() if any(by_document.values())}
     if not judged:
         raise UserError(f"{name} judges no document as relevant (a grade above 0) for a query of --queries")
     for reason, number in problems.skipped.items():
@@ -234,8 +234,8 @@ def _judgements(name: str) -> Iterator[tuple[str, str, str, Any]]:
 
 
 def _named(name: str, place: str, fields: dict[str, Any]) -> list[str]:
-    found = [next((fields[one] for one in names if fields.get(one) is not None), None) for names in _JUDGEMENT]
-    for value, names in zip(found, _JUDGEMENT, strict=True):
+    values = [next((fields[one] for one in names if fields.get(one) is not None), None) for names in _JUDGEMENT]
+    for value, names in zip(values, _JUDGEMENT, strict=True):
         if value is None:
             raise UserError(f"{name}, {place}: no column {names[0]!r} (there are {short_list(fields)})")
-    return [str(value) for value in found]
+    return [str(value) for value in values]

@@ -61,12 +61,14 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
     """
     column = TextColumn(columns.get("text", "text"), "name it by --columns text=COLUMN")
     options = {"text_column": column, "errors": errors, "plain_text": "file", "with_other_columns": True}
-    found = [
+    documents = [
         (str(doc.others.get(columns.get("title", "title")) or "").strip(), doc.text)
         for doc in read_documents(inputs, **options)
     ]
-    split = sentence_splitter(guess_language([text for _, text in found]))
-    passages = [passage for number, (title, text) in enumerate(found) for passage in cut(number, title, text, split)]
+    split = sentence_splitter(guess_language([text for _, text in documents]))
+    passages = [
+        passage for number, (title, text) in enumerate(documents) for passage in cut(number, title, text, split)
+    ]
     kept = without_near_duplicates([passage.body for passage in passages])
     if not kept:
         raise UserError(f"--documents {' '.join(inputs)}: no passage has {_LEAST_WORDS} words; name longer documents")

@@ -59,7 +59,7 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
         queries = _only(queries, judged)
         start = settings.start or _start_of(settings.model)
         rankings, facts = _rank_all(settings, start, documents, queries)
-        scored = {name: _scores(found, documents, queries, judged) for name, found in rankings.items()}
+        scored = {name: _scores(ranked, documents, queries, judged) for name, ranked in rankings.items()}
         results = _results(scored, settings) | {
             **facts,
             "start_model": start,
@@ -113,15 +113,15 @@ def _rank_all(
         _cosines(one, documents, asked, words.analyzer.language)
         for one in (encoder, Encoder(start, plain=True, **options))
     )
-    found: dict[str, Rankings] = {"model": [], "bm25": [], "start": [], "hybrid": []}
+    rankings: dict[str, Rankings] = {"model": [], "bm25": [], "start": [], "hybrid": []}
     for query, twin, of_model, of_start in zip(asked, _twins(documents, queries), similar, before, strict=True):
         by_words = words.scores(query)
         both = combined(of_model, by_words, weight)
         for name, scores in (("model", of_model), ("bm25", by_words), ("start", of_start), ("hybrid", both)):
             rows = best_rows(scores, _DEPTH + 1)
             rows = rows[(rows != twin) & ((scores[rows] > 0) | (name != "bm25"))]
-            found[name].append(rows[:_DEPTH])
-    return found, {"language": words.analyzer.language, "words_weight": weight}
+            rankings[name].append(rows[:_DEPTH])
+    return rankings, {"language": words.analyzer.language, "words_weight": weight}
 
 
 def _twins(documents: Texts, queries: Texts) -> list[int]:
@@ -141,11 +141,11 @@ def _cosines(encoder: Encoder, documents: Texts, asked: list[str], language: str
 
 def _scores(rankings: Rankings, documents: Texts, queries: Texts, judged: Judgements) -> dict[str, np.ndarray]:
     """Each metric of each query."""
-    found = [
+    scores = [
         score_ranking([documents.ids[row] for row in rows], judged.grades[key])
         for rows, key in zip(rankings, queries.ids, strict=True)
     ]
-    return {name: np.array([one[name] for one in found]) for name in METRICS}
+    return {name: np.array([one[name] for one in scores]) for name in METRICS}
 
 
 def _results(scored: dict[str, dict[str, np.ndarray]], settings: EvaluateSettings) -> dict[str, Any]:

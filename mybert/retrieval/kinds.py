@@ -57,9 +57,9 @@ class Retrieval:
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         """`given` as arguments of the trainer."""
-        found, passage = self.model.prompts, self._passage_prompt
+        model_prompts, passage = self.model.prompts, self._passage_prompt
         columns = ["positive", "passage", *(f"negative_{number + 1}" for number in range(self._negatives))]
-        prompts = {"query": found.get("query")} | dict.fromkeys(columns, passage)
+        prompts = {"query": model_prompts.get("query")} | dict.fromkeys(columns, passage)
         prompts = {column: prompt for column, prompt in prompts.items() if prompt}
         return trainers.with_fields_of(trainers.RetrievalArguments, given, prompts=prompts or None)
 
@@ -104,7 +104,7 @@ class Retrieval:
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""
         relevant = dict(list(held_out.relevant().items())[:_QUERIES])
-        passages = list(dict.fromkeys([*(t for found in relevant.values() for t in found), *train.passages()]))
+        passages = list(dict.fromkeys([*(t for answers in relevant.values() for t in answers), *train.passages()]))
         most = _PASSAGES if train.by_origin()[0] else _MINED_PASSAGES
         return trainers.HeldOutRetrieval(relevant, passages[:most], arguments.per_device_eval_batch_size)
 
@@ -167,7 +167,7 @@ class Reranking:
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:
         relevant = dict(list(held_out.relevant().items())[:_RERANKED_QUERIES])
-        texts = list(dict.fromkeys([*(t for found in relevant.values() for t in found), *train.passages()]))
+        texts = list(dict.fromkeys([*(t for answers in relevant.values() for t in answers), *train.passages()]))
         retrieved = first_passages(list(relevant), texts, _RERANKED_PASSAGES)
         return trainers.HeldOutReranking(relevant, retrieved, arguments.per_device_eval_batch_size)
 

@@ -35,8 +35,8 @@ def add_negatives(
     others = draw.sample(passages, min(len(passages), 2 * len(pairs.pairs)))
     texts = list(dict.fromkeys([*pairs.passages(), *others]))
     searcher = _Searcher(texts, [pair.query for pair in pairs.pairs], model)
-    relevant = {query: set(found) for query, found in pairs.relevant().items()}
-    found = []
+    relevant = {query: set(answers) for query, answers in pairs.relevant().items()}
+    with_negatives = []
     for number, pair in enumerate(pairs.pairs):
         own = [_words_of(text) for text in relevant[pair.query]]
         hard = [texts[place] for place in searcher.candidates(number, pair)]
@@ -51,8 +51,8 @@ def add_negatives(
                 f"query {short(pair.query, 60)}: all other passages are nearly the one that answers it, so none can "
                 "be a negative; give other passages, or --hard-negatives 0"
             )
-        found.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
-    return Pairs(found, pairs.scored, pairs.grades, pairs.left_out)
+        with_negatives.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
+    return Pairs(with_negatives, pairs.scored, pairs.grades, pairs.left_out)
 
 
 def _words_of(text: str) -> set[str]:

@@ -71,8 +71,8 @@ class Pairs:
 
     def passages(self) -> list[str]:
         """All passages, each once."""
-        found = [text for pair in self.pairs for text in (pair.positive, *pair.negatives)]
-        return list(dict.fromkeys([*found, *(pair.passage for pair in self.scored)]))
+        texts = [text for pair in self.pairs for text in (pair.positive, *pair.negatives)]
+        return list(dict.fromkeys([*texts, *(pair.passage for pair in self.scored)]))
 
     def by_origin(self) -> tuple[list[Pair], list[Pair]]:
         """The pairs of rows, and those that were mined."""
@@ -81,10 +81,10 @@ class Pairs:
 
     def relevant(self) -> dict[str, dict[str, int]]:
         """Query → its passages with their grades."""
-        found: dict[str, dict[str, int]] = {}
+        by_query: dict[str, dict[str, int]] = {}
         for pair in self.pairs:
-            found.setdefault(pair.query, {})[pair.positive] = self.grades.get((pair.query, pair.positive), 1)
-        return found
+            by_query.setdefault(pair.query, {})[pair.positive] = self.grades.get((pair.query, pair.positive), 1)
+        return by_query
 
     def split(self, share: float, seed: int) -> tuple["Pairs", "Pairs"]:
         """Training pairs, and held-out ones: `share` of the queries, chosen by their texts and `seed`.
@@ -108,13 +108,13 @@ def read_pairs(names: Sequence[str], columns: Mapping[str, str], errors: str = "
         columns: name in the files by role, from `--columns`.
         errors: `strict` raises at the first row that cannot be used; `skip` leaves it out.
     """
-    found = Pairs()
+    pairs = Pairs()
     for name in names:
         table = load_table(name, None, "train")
-        found += _pairs_of(table, _roles(name, table.rows.column_names, columns), errors)
-    if not found.pairs and not found.scored:
+        pairs += _pairs_of(table, _roles(name, table.rows.column_names, columns), errors)
+    if not pairs.pairs and not pairs.scored:
         raise UserError(f"{' and '.join(names)}: no row has a query and a passage that answers it")
-    return found
+    return pairs
 
 
 def judged_pairs(corpus: Texts, queries: str, judgements: str, errors: str = "strict") -> Pairs:
@@ -122,14 +122,14 @@ def judged_pairs(corpus: Texts, queries: str, judgements: str, errors: str = "st
     asked = read_texts([queries], "queries", errors)
     passages = dict(zip(corpus.ids, corpus.passages(), strict=True))
     texts = dict(zip(asked.ids, asked.passages(), strict=True))
-    found = Pairs()
+    pairs = Pairs()
     for query, grades in read_judgements(judgements, texts, passages, errors).grades.items():
         negatives = tuple(passages[document] for document, grade in grades.items() if not grade)
         for document, grade in grades.items():
             if grade:
-                found.pairs.append(Pair(texts[query], passages[document], negatives))
-                found.grades[texts[query], passages[document]] = grade
-    return found
+                pairs.pairs.append(Pair(texts[query], passages[document], negatives))
+                pairs.grades[texts[query], passages[document]] = grade
+    return pairs
 
 
 def _roles(name: str, present: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
@@ -142,21 +142,21 @@ def _roles(name: str, present: Sequence[str], given: Mapping[str, str]) -> dict[
                 f"--columns {role}={column}: {name} has no such column ({short_list(map(short, present))})"
             )
     by_name = {column.lower(): column for column in reversed(present)}
-    found: dict[str, list[str]] = {}
+    columns: dict[str, list[str]] = {}
     taken: set[str] = set(given.values())
     for role, usual in ROLES.items():
         names = [given[role]] if role in given else [by_name[n.lower()] for n in usual if n.lower() in by_name]
         names = [column for column in names if role in given or column not in taken][:1]
-        found[role] = names
+        columns[role] = names
         taken.update(names)
-    found["negatives"] += [column for column in present if _NUMBERED.fullmatch(column) and column not in taken]
+    columns["negatives"] += [column for column in present if _NUMBERED.fullmatch(column) and column not in taken]
     for role in ("query", "positive"):
-        if not found[role]:
+        if not columns[role]:
             raise UserError(
                 f"{name} has no column for the {role} ({short_list(map(short, present))}); name it, such as "
                 f"--columns {role}=COLUMN"
             )
-    return found
+    return columns
 
 
 def _pairs_of(table: Split, roles: Mapping[str, list[str]], errors: str) -> Pairs:
@@ -166,7 +166,7 @@ def _pairs_of(table: Split, roles: Mapping[str, list[str]], errors: str) -> Pair
     if any(not score.is_integer() for score in scores):
         scored = [ScoredPair(query, p, score) for query, positives, _, score in rows for p in positives]
         return Pairs(scored=scored, left_out=left_out)
-    found, rejected = Pairs(left_out=left_out), {}
+    pairs, rejected = Pairs(left_out=left_out), {}
     for query, _, negatives, _ in rows:
         rejected.setdefault(query, []).extend(negatives)
     for query, positives, _, score in rows:
@@ -175,10 +175,10 @@ def _pairs_of(table: Split, roles: Mapping[str, list[str]], errors: str) -> Pair
     for query, positives, _, score in rows:
         for positive in positives if score is None or score > 0 else ():
             negatives = dict.fromkeys(text for text in rejected[query] if text != positive)
-            found.pairs.append(Pair(query, positive, tuple(negatives)))
+            pairs.pairs.append(Pair(query, positive, tuple(negatives)))
             if score is not None:
-                found.grades[query, positive] = int(score)
-    return found
+                pairs.grades[query, positive] = int(score)
+    return pairs
 
 
 _Row = tuple[str, list[str], list[str], float | None]

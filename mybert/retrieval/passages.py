@@ -73,11 +73,11 @@ class PassageCutter:
                 yield first, last, min(room, len(offsets) - number * room)
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
-        found = []
+        lengths = []
         for start in range(0, len(texts), _TEXTS):
             encoded = self._backend.encode_batch_fast(texts[start : start + _TEXTS], add_special_tokens=False)
-            found += [len(one.ids) for one in encoded]
-        return found
+            lengths += [len(one.ids) for one in encoded]
+        return lengths
 
 
 class DocumentVectors:

@@ -14,8 +14,8 @@ def words_unit(by_words: np.ndarray) -> float:
     It is smaller if few texts are much better than the others, as for a query with rare words, so that BM25 counts
     more; but at least 0.6 of the best score.
     """
-    found = by_words[by_words > 0]
-    return max(_DEVIATIONS * float(found.std()), _LEAST_UNIT * float(found.max())) if len(found) else 1.0
+    scores = by_words[by_words > 0]
+    return max(_DEVIATIONS * float(scores.std()), _LEAST_UNIT * float(scores.max())) if len(scores) else 1.0
 
 
 def combined(

@@ -69,8 +69,8 @@ class Segment:
             good &= np.any([pc.match_substring(columns, text).to_numpy() for text in texts], axis=0)
         rows = np.flatnonzero(good)
         for row, text in zip(rows.tolist(), columns.filter(pa.array(good)).to_pylist(), strict=True):
-            found = json.loads(text)
-            good[row] = all(has_value(found.get(name), value) for name, value in where.items())
+            values = json.loads(text)
+            good[row] = all(has_value(values.get(name), value) for name, value in where.items())
         return good
 
     def column_names(self) -> set[str]:
@@ -83,8 +83,8 @@ class Segment:
 
     def document(self, number: int) -> dict[str, Any]:
         """`id`, `title` and `columns` of a document."""
-        found = self.documents.slice(number, 1).to_pylist()[0]
-        return {"id": found["id"], "title": found["title"], "columns": json.loads(found["columns"])}
+        row = self.documents.slice(number, 1).to_pylist()[0]
+        return {"id": row["id"], "title": row["title"], "columns": json.loads(row["columns"])}
 
     def nearest(self, query: np.ndarray, count: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """The passages with the highest cosine to a query of length 1, best first, and these.
@@ -143,10 +143,10 @@ def as_values(wanted: Any) -> list[Any]:
 
 def has_value(value: Any, wanted: Any) -> bool:
     """Whether a column has a value, or is a list with it. Numbers may be given as texts, as on the command line."""
-    found = value if isinstance(value, list) else [value]
+    values = value if isinstance(value, list) else [value]
     return any(
         one == some or (isinstance(some, str) and one is not None and json.dumps(one) == some)
-        for one in found
+        for one in values
         for some in as_values(wanted)
     )
 

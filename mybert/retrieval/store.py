@@ -88,8 +88,8 @@ class SegmentStore:
         rows, scores = [np.array([], dtype=np.int64)], [np.array([], dtype=np.float32)]
         for segment, start, good in zip(self.segments, self.starts, allowed, strict=False):
             if good.any():
-                found, cosines = segment.nearest(vector, count, None if good.all() else good)
-                rows.append(start + found)
+                nearest_rows, cosines = segment.nearest(vector, count, None if good.all() else good)
+                rows.append(start + nearest_rows)
                 scores.append(cosines)
         all_rows, all_scores = np.concatenate(rows), np.concatenate(scores)
         best = best_rows(all_scores, count)
@@ -229,5 +229,5 @@ def _write(folder: Path, settings: Any, model: dict[str, str], facts: dict[str, 
 
 
 def _state(folder: Path) -> tuple[int, int]:
-    found = (folder / MANIFEST).stat()
-    return found.st_mtime_ns, found.st_ino
+    status = (folder / MANIFEST).stat()
+    return status.st_mtime_ns, status.st_ino

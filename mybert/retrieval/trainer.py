@@ -74,18 +74,18 @@ def with_fields_of(kind: type[FinetuningArguments], given: FinetuningArguments, 
 def retrieval_data(pairs: Pairs) -> DatasetDict:
     """Columns query, positive and negative_1 …, of mined pairs also their places as label; of scored pairs query,
     passage and score."""
-    found = {}
+    tables = {}
     for name, chosen in zip(("pairs", "mined"), pairs.by_origin(), strict=True):
         if chosen:
             columns = {"query": [pair.query for pair in chosen], "positive": [pair.positive for pair in chosen]}
             for number in range(len(chosen[0].negatives)):
                 columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in chosen]
             places = {"label": list(range(len(chosen)))} if name == "mined" else {}
-            found[name] = Dataset.from_dict(columns | places)
+            tables[name] = Dataset.from_dict(columns | places)
     if pairs.scored:
         names = ("query", "passage", "score")
-        found["scored"] = Dataset.from_dict(dict(zip(names, map(list, zip(*pairs.scored, strict=True)), strict=True)))
-    return DatasetDict(found)
+        tables["scored"] = Dataset.from_dict(dict(zip(names, map(list, zip(*pairs.scored, strict=True)), strict=True)))
+    return DatasetDict(tables)
 
 
 def retrieval_loss(
@@ -138,7 +138,7 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
         super().__init__(
             {str(number): text for number, text in enumerate(relevant)},
             corpus,
-            {str(i): {number_of[text] for text in found} for i, found in enumerate(relevant.values())},
+            {str(i): {number_of[text] for text in answers} for i, answers in enumerate(relevant.values())},
             accuracy_at_k=[1],
             precision_recall_at_k=[100],
             batch_size=batch_size,
@@ -146,8 +146,8 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
         )
 
     def __call__(self, model: SentenceTransformer, *args, **kwargs) -> dict[str, float]:
-        found = super().__call__(model, None)
-        named = {name.rpartition("_")[2]: float(value) for name, value in found.items()}
+        scores = super().__call__(model, None)
+        named = {name.rpartition("_")[2]: float(value) for name, value in scores.items()}
         return {name: named[name] for name in (METRIC, "mrr@10", "recall@100", "map@100")}
 
 
@@ -156,11 +156,11 @@ class HeldOutReranking(CrossEncoderRerankingEvaluator):
 
     def __init__(self, relevant: dict[str, dict[str, int]], retrieved: dict[str, list[str]], batch_size: int):
         samples = [
-            {"query": query, "positive": list(found), "documents": retrieved[query]}
-            for query, found in relevant.items()
+            {"query": query, "positive": list(answers), "documents": retrieved[query]}
+            for query, answers in relevant.items()
         ]
         super().__init__(samples, at_k=10, always_rerank_positives=False, batch_size=batch_size, write_csv=False)
 
     def __call__(self, model: CrossEncoder, *args, **kwargs) -> dict[str, float]:
-        found = super().__call__(model, None)
-        return {name.rpartition("_")[2]: float(value) for name, value in found.items() if "base_" not in name}
+        scores = super().__call__(model, None)
+        return {name.rpartition("_")[2]: float(value) for name, value in scores.items() if "base_" not in name}

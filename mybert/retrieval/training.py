@@ -203,7 +203,7 @@ def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict, shar
         {
             "task": settings.task,
             "metric": METRIC,
-            **{name: {"metrics": found} for name, found in scores.items()},
+            **{name: {"metrics": metrics} for name, metrics in scores.items()},
             "best": {**amounts, "learning_rate": job.arguments.learning_rate, "start_share": share},
             "pairs": {**counts, "mined": job.mined},
             "settings": dataclasses.asdict(settings),

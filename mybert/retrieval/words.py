@@ -108,8 +108,8 @@ class Analyzer:
         """The hash of each word that is no stop word."""
         known = self._hashes
         words = (_ASCII_WORD if text.isascii() else self._word).findall(text)
-        found = [known[word] if word in known else self._hash(word) for word in words]
-        return [value for value in found if value is not None]
+        hashes = [known[word] if word in known else self._hash(word) for word in words]
+        return [value for value in hashes if value is not None]
 
     def spans(self, text: str, query: str) -> list[tuple[int, int]]:
         """Start and end of each word of `text` that is also in `query`, in any of its forms."""
@@ -133,9 +133,9 @@ def guess_language(texts: Sequence[str]) -> str:
     best, most = "any", _LEAST_SHARE * len(words)
     for language, (name, _) in _LISTS.items():
         listed = stop_words(name)
-        found = [word for word in words if word in listed]
-        if len(found) > most and len(set(found)) >= _LEAST_DIFFERENT:
-            best, most = language, len(found)
+        matches = [word for word in words if word in listed]
+        if len(matches) > most and len(set(matches)) >= _LEAST_DIFFERENT:
+            best, most = language, len(matches)
     return best
 
 
@@ -159,11 +159,11 @@ class Postings(NamedTuple):
     @classmethod
     def of(cls, texts: Iterable[str], analyzer: Analyzer) -> "Postings":
         """Counts the words of texts."""
-        lengths, found = [], []
+        lengths, text_hashes = [], []
         for text in texts:
-            found.append(np.array(analyzer.hashes(text), dtype=np.uint64))
-            lengths.append(len(found[-1]))
-        hashes, words = np.unique(np.concatenate([*found, _NO_HASHES]), return_inverse=True)
+            text_hashes.append(np.array(analyzer.hashes(text), dtype=np.uint64))
+            lengths.append(len(text_hashes[-1]))
+        hashes, words = np.unique(np.concatenate([*text_hashes, _NO_HASHES]), return_inverse=True)
         rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
         pairs, counts = np.unique(words * max(len(lengths), 1) + rows, return_counts=True)
         words, rows = np.divmod(pairs, max(len(lengths), 1))
@@ -186,7 +186,7 @@ class Postings(NamedTuple):
         free = np.cumsum(totals) - totals  # the place of the next posting of each word
         used = totals > 0
         lengths = np.concatenate([part.lengths[stay] for part, stay in zip(parts, kept, strict=True)])
-        found = cls(
+        postings = cls(
             hashes[used],
             np.concatenate([[0], np.cumsum(totals[used])]).astype(np.int64),
             *(_new_array(folder, name, kind, int(totals.sum())) for name, kind in _LARGE),
@@ -195,11 +195,11 @@ class Postings(NamedTuple):
         for words, rows, counts in _blocks_of_postings(parts, kept, hashes):
             numbers, begins, sizes = np.unique(words, return_index=True, return_counts=True)
             places = np.arange(len(words)) + np.repeat(free[numbers] - begins, sizes)
-            found.rows[places], found.counts[places] = rows, counts
+            postings.rows[places], postings.counts[places] = rows, counts
             free[numbers] += sizes
         for name in ("hashes", "starts", "lengths") if folder else ():
-            np.save(_path(folder, name), getattr(found, name))
-        return found
+            np.save(_path(folder, name), getattr(postings, name))
+        return postings
 
     def save(self, folder: Path) -> None:
         for name, array in self._asdict().items():
@@ -271,8 +271,8 @@ class Words:
         scores = [np.zeros(len(part.lengths), dtype=np.float32) for part in self.parts]
         for word, times in Counter(self.analyzer.hashes(query)).items():
             places = [part.places(word) for part in self.parts]
-            found = sum(place.stop - place.start for place in places)
-            weight = np.float32(times * np.log1p((self.count - found + 0.5) / (found + 0.5)))
+            document_frequency = sum(place.stop - place.start for place in places)
+            weight = np.float32(times * np.log1p((self.count - document_frequency + 0.5) / (document_frequency + 0.5)))
             for score, part, norm, place in zip(scores, self.parts, self._norms, places, strict=True):
                 rows, counts = part.rows[place], part.counts[place].astype(np.float32)
                 score[rows] += weight * counts / (counts + norm[rows])

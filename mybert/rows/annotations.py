@@ -57,14 +57,14 @@ def words_and_tags(rows: Dataset, splitter: WordSplitter) -> Dataset:
     names = [name for name in _FEATURES if name != "tags" or "spans" in rows.column_names]
     if units := _counts_utf16(rows):
         logger.warning("the offsets of the spans count UTF-16 units, as JavaScript does; they were converted")
-    found = [_convert(row, splitter, units) for row in rows]
-    widened = [f"row {number}: {change}" for number, row in enumerate(found, 1) for change in row["widened"]]
+    converted = [_convert(row, splitter, units) for row in rows]
+    widened = [f"row {number}: {change}" for number, row in enumerate(converted, 1) for change in row["widened"]]
     if widened:
-        total = sum(row["spans"] for row in found)
+        total = sum(row["spans"] for row in converted)
         logger.warning(
             "%d of %d spans end within a word and were widened, such as %s", len(widened), total, widened[0]
         )
-    columns = {name: [row[name] for row in found] for name in names}
+    columns = {name: [row[name] for row in converted] for name in names}
     if isinstance(rows, MemoryRows):
         return MemoryRows(columns)
     return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
@@ -91,8 +91,8 @@ def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool)
     widened, tags = [], ["O"] * len(offsets)
     for span, words in zip(spans, aligned, strict=True):
         tags[words.start : words.end] = [f"B-{words.label}", *[f"I-{words.label}"] * (words.end - words.start - 1)]
-        asked, found = text[span.start : span.end].strip(), text[offsets[words.start][0] : offsets[words.end - 1][1]]
-        widened += [f"{short(asked)} to {short(found)}"] if asked != found else []
+        asked, covered = text[span.start : span.end].strip(), text[offsets[words.start][0] : offsets[words.end - 1][1]]
+        widened += [f"{short(asked)} to {short(covered)}"] if asked != covered else []
     return {
         "text": text,
         "tokens": [text[start:end] for start, end in offsets],
@@ -224,13 +224,13 @@ def read_label_studio(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:
         finished = [[one for one in annotations if not one.get("was_cancelled")] for annotations in every]
         results = [result for some in finished for one in some for result in one.get("result") or ()]
         controls = dict.fromkeys(one.get("from_name") for one in results if (one.get("value") or {}).get("choices"))
-        found = [row["data"] or {} for row in rows]
+        tasks = [row["data"] or {} for row in rows]
         for control in controls or ["label"]:
             labels = [agreed([choices(one, control) for one in some]) for some in finished]
             labels = labels if are_names(labels, least=2) else of_one_kind(labels, MULTI)
             name = str(control) if len(controls) > 1 else "label"
-            found = [{**row, name: label} for row, label in zip(found, labels, strict=True)]
-        return table_of(found)
+            tasks = [{**row, name: label} for row, label in zip(tasks, labels, strict=True)]
+        return table_of(tasks)
 
 
 def read_argilla(rows: Dataset | MemoryRows) -> Dataset | MemoryRows:

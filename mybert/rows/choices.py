@@ -22,8 +22,8 @@ def choice_columns(names: Iterable[str]) -> list[list[str]]:
     """Groups of columns that hold a choice each, such as `ending0` and `ending1`, `answerA` and `answerB`, A and B."""
     groups: dict[tuple[str, bool], dict[int, str]] = {}
     for name in names:
-        if found := _COLUMN.fullmatch(name):
-            suffix = found[2] or found[3]
+        if match := _COLUMN.fullmatch(name):
+            suffix = match[2] or match[3]
             place = int(suffix) if suffix.isdecimal() else _place(suffix)
             groups.setdefault((name.removesuffix(suffix), suffix.isdecimal()), {})[place] = name
     counted = ((digits, dict(sorted(group.items()))) for (_, digits), group in groups.items())
@@ -148,17 +148,19 @@ def _base(numbers: Sequence[tuple[LabelledChoices, int]], counts_from_0: bool) -
         return "from-0"
     if not many:
         known = Counter(number for _, number in numbers)
-        found = f"is a number, and no label is 0 or the number of choices (found {', '.join(map(str, sorted(known)))})"
-        raise _ambiguous(numbers[0][0], found, "from-0", "from-1")
+        reason = (
+            f"is a number, and no label is 0 or the number of choices (found {', '.join(map(str, sorted(known)))})"
+        )
+        raise _ambiguous(numbers[0][0], reason, "from-0", "from-1")
     if few > _STRAY * many:
         other = f"is 0, and {last[0].label!r} ({last[0].place}) is the number of its choices"
         raise _ambiguous(first[0], other, "from-0", "from-1")
     return "from-0" if len(first) > len(last) else "from-1"
 
 
-def _ambiguous(row: LabelledChoices, found: str, *readings: str | None) -> UserError:
+def _ambiguous(row: LabelledChoices, reason: str, *readings: str | None) -> UserError:
     meanings = " or ".join(f"--choice-labels {name} ({READINGS[name]})" for name in readings if name)
-    return UserError(f"{row.place}: the label {row.label!r} {found}; say what the labels are by {meanings}")
+    return UserError(f"{row.place}: the label {row.label!r} {reason}; say what the labels are by {meanings}")
 
 
 def _plain(label: Any) -> str:
@@ -171,13 +173,13 @@ def _place(letter: str) -> int:
 
 def _position(name: str) -> int | str | None:
     """The index of a letter, the digits of a number, or None: of `B`, `(b)`, `2.`, `option2` and the like."""
-    found = _POSITION.fullmatch(name)
-    if not found:
+    match = _POSITION.fullmatch(name)
+    if not match:
         return None
-    return found[2] if found[2].isdecimal() else _place(found[2])
+    return match[2] if match[2].isdecimal() else _place(match[2])
 
 
 def _text_place(name: str, choices: Sequence[str]) -> int | None:
     """The only choice with this text."""
-    found = list(itertools.islice((i for i, text in enumerate(choices) if _plain(text) == name), 2))
-    return found[0] if len(found) == 1 else None
+    places = list(itertools.islice((i for i, text in enumerate(choices) if _plain(text) == name), 2))
+    return places[0] if len(places) == 1 else None

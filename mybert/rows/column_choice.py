@@ -61,22 +61,22 @@ class ColumnFile(NamedTuple):
 
 def given_places(file: ColumnFile, given: Mapping[str, str]) -> dict[str, int]:
     """The places of the columns that `--columns` gives, by number, or by name if the columns have names."""
-    found = {}
+    places = {}
     for role in ("tokens", "tags"):
         value = given.get(role)
         if value is None or (file.names is None and not value.isdecimal() and file.width <= 2):
             continue  # the names are those of other files
         names = [name.casefold() for name in file.names or ()]
         if value.casefold() in names:
-            found[role] = names.index(value.casefold())
+            places[role] = names.index(value.casefold())
         elif value.isdecimal() and 1 <= int(value) <= min(len(line.fields) for line in file.lines):
-            found[role] = int(value) - 1
+            places[role] = int(value) - 1
         else:
             there = short_list(file.names) if file.names else f"columns 1 to {file.width}, without names"
             raise UserError(f"--columns {role}={value}: {file.path} has no such column; there are {there}")
-    if len(set(found.values())) < len(found):
+    if len(set(places.values())) < len(places):
         raise UserError(f"--columns names the column {given['tokens']} of {file.path} twice")
-    return found
+    return places
 
 
 def usual_place(file: ColumnFile, names: Sequence[str]) -> int | None:
@@ -87,18 +87,18 @@ def usual_place(file: ColumnFile, names: Sequence[str]) -> int | None:
 
 def counting_columns(file: ColumnFile) -> list[int]:
     """The first columns that number words or sentences; other columns before them name documents."""
-    found = []
+    counters = []
     width = min(len(line.fields) for line in file.lines)
     for place in range(width - 1):
         values = file.column(place)
         steps = _steps(file, values)
         if _is_counter(values, steps):
-            found.append(place)
+            counters.append(place)
         elif not steps or (
             any(a != b for a, b in steps) and not (place < width - 2 and _names_sentences(file, place))
         ):
             break
-    return found
+    return counters
 
 
 def _steps(file: ColumnFile, values: Sequence[str]) -> list[tuple[str, str]]:
@@ -133,15 +133,15 @@ def group_sentences(file: ColumnFile, counters: Sequence[int]) -> list[list[Line
     if named is not None:
         places = [named] if (document := usual_place(file, DOCUMENTS)) is None else [document, named]
         return _grouped(lines, [*zip(*(_filled(file.column(place)) for place in places), strict=True)])
-    found = _grouped(lines, [line.sentence for line in lines])
-    for place in counters if len(found) == 1 else ():
+    sentences = _grouped(lines, [line.sentence for line in lines])
+    for place in counters if len(sentences) == 1 else ():
         numbers = [int(re.split("[-.]", value)[0]) for value in file.column(place)]
         steps = [b - a for a, b in itertools.pairwise(numbers)]
         if 0 not in steps or min(steps) < 0:  # it numbers the words, and begins again in each sentence
             numbers = list(itertools.accumulate((step != 1 for step in steps), initial=0))
         if len(set(numbers)) > 1:
             return _grouped(lines, numbers)
-    return found
+    return sentences
 
 
 def _filled(values: Sequence[str]) -> list[str]:
@@ -195,14 +195,14 @@ def without_brackets(sentences: list[list[str]]) -> list[list[str]]:
     tags = {tag for some in sentences for tag in some}
     if not all(map(_BRACKETS.fullmatch, tags)) or not any(tag[:1] == "(" for tag in tags):
         return sentences
-    found: list[list[str]] = []
+    converted: list[list[str]] = []
     for some in sentences:
-        found.append([])
+        converted.append([])
         open_kinds: list[str] = []
         for tag in some:
             begun = not open_kinds
             open_kinds += re.findall(r"\(([^\s()*]+)", tag)
-            found[-1].append(f"{'B' if begun else 'I'}-{open_kinds[0]}" if open_kinds else "O")
+            converted[-1].append(f"{'B' if begun else 'I'}-{open_kinds[0]}" if open_kinds else "O")
             closed = tag.count(")")
             open_kinds = open_kinds[: len(open_kinds) - closed] if closed else open_kinds
-    return found
+    return converted

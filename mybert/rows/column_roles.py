@@ -19,16 +19,16 @@ def choose_columns(
     Returns:
         Role → column; the names in `given` that are no columns; and of each role without a column its usual names.
     """
-    found = {role: column for role, column in given.items() if role in wanted}
+    columns = {role: column for role, column in given.items() if role in wanted}
     absent = []
-    for column in found.values():
+    for column in columns.values():
         if column not in names:
             absent += [name for name in map(str.strip, column.split(",")) if name not in names] or [column]
     for role, usual in wanted.items():
-        free = [name for name in usual if name in names and name not in found.values()]
-        if role not in found and free:
-            found[role] = free[0]
-    return found, absent, {role: wanted[role] for role in wanted if role not in found and role not in optional}
+        free = [name for name in usual if name in names and name not in columns.values()]
+        if role not in columns and free:
+            columns[role] = free[0]
+    return columns, absent, {role: wanted[role] for role in wanted if role not in columns and role not in optional}
 
 
 def lacking_columns(

@@ -50,7 +50,7 @@ def _unwrapped(text: str) -> str:
     """The text without the names of numpy's and other types around values: `['a']` of `[np.str_('a')]`."""
     if "(" not in text and "np." not in text:
         return text
-    return _ARRAY.sub(r"\1", _SCALAR.sub(lambda found: found[1] or found[2] or found[3], text))
+    return _ARRAY.sub(r"\1", _SCALAR.sub(lambda match: match[1] or match[2] or match[3], text))
 
 
 def expand_label(label: Any, separator: str | None) -> Any:
@@ -59,8 +59,8 @@ def expand_label(label: Any, separator: str | None) -> Any:
     `separator` separates labels in texts that are no lists, such as `;`; an empty cell has no label then.
     """
     if looks_like_list(label):
-        found = _parse_list(label)
-        return label if found is None else list(found)
+        items = _parse_list(label)
+        return label if items is None else list(items)
     if separator is not None and isinstance(label, str):
         return [name for part in label.split(separator) if (name := part.strip())]
     if separator is not None and not isinstance(label, list) and not is_missing(label):
@@ -94,8 +94,8 @@ def _parse_list(text: str) -> tuple[Any, ...] | None:
     if text.endswith("()"):
         return ()
     with contextlib.suppress(ValueError):
-        if isinstance(found := parse_json(text), list):
-            return tuple(found)
+        if isinstance(parsed := parse_json(text), list):
+            return tuple(parsed)
     if _ITEM.sub("", text[1:-1]).strip(" ,\r\n"):
         return None
     try:

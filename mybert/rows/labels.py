@@ -84,10 +84,10 @@ def number(label: Any) -> float | None:
     if isinstance(label, bool) or not isinstance(label, (int, float, str, Decimal)):
         return None
     try:
-        found = float(label)
+        value = float(label)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return value if math.isfinite(value) else None
 
 
 class ProblemType(NamedTuple):
@@ -114,8 +114,8 @@ def find_problem(labels: Sequence[Any], asked: str | None = None) -> ProblemType
     if labels and not are_names(labels):
         return ProblemType(MULTI, "because the labels are lists")
     labels = [label for label in labels if not isinstance(label, (list, dict))]
-    numbers = [found for found in map(number, labels) if found is not None]
-    fractions = [found for found in numbers if not found.is_integer()]
+    numbers = [value for value in map(number, labels) if value is not None]
+    fractions = [value for value in numbers if not value.is_integer()]
     words = len(labels) - len(numbers)
     if words > _FEW * len(labels) or not numbers:
         truths = labels and {*map(str, labels)} <= {"True", "False", "true", "false"}
@@ -143,9 +143,9 @@ def check_numbering(labels: Iterable[Any], known: Iterable[str]) -> None:
     numbers = sorted(map(int, names)) if all(map(_WHOLE.fullmatch, names)) else []
     if len(numbers) < 2 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         return
-    found = {int(name) for name in map(label_name, labels) if _WHOLE.fullmatch(name)}
+    label_numbers = {int(name) for name in map(label_name, labels) if _WHOLE.fullmatch(name)}
     for unknown, missing in ((numbers[0] - 1, numbers[-1]), (numbers[-1] + 1, numbers[0])):
-        if unknown in found and missing not in found:
+        if unknown in label_numbers and missing not in label_numbers:
             shift = 1 if unknown < missing else -1
             renamed = " ".join([f"{n - shift}={n}" for n in numbers[:3]] + ["…"] * (len(numbers) > 3))
             raise UserError(
@@ -173,7 +173,7 @@ def find_label_typos(counts: Mapping[str, int]) -> list[str]:
     also compared with frequent ones from which it differs in one or two letters. Differences in digits, in B- and I-,
     or in a prefix (in-, un-) are intended.
     """
-    found, alike, values = [], dict[str, str](), dict[Any, str]()
+    warnings, alike, values = [], dict[str, str](), dict[Any, str]()
     names = sorted(counts, key=lambda name: (name != name.strip(), -counts[name]))  # spaces around a label are typos
     for name in names:
         twin = alike.setdefault(re.sub(r"[ _-]+", " ", plain(name)), name)
@@ -186,12 +186,12 @@ def find_label_typos(counts: Mapping[str, int]) -> list[str]:
             near = same
         if near and (near == same or (len(name) > 1 and _DIGITS.findall(near) == _DIGITS.findall(name))):
             words = [f"{name}={near}", *([] if plain(name) == plain(near) else [f"{near}={near}"])]
-            found.append(
+            warnings.append(
                 f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}) and is trained as a "
                 "separate label; if it is a typo, correct it or merge both by --label-names "
                 + " ".join(map(_quoted, words))
             )
-    return found
+    return warnings
 
 
 def find_marks(counts: Mapping[str, int]) -> list[str]:

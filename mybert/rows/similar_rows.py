@@ -37,16 +37,16 @@ def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:
     for number, some in enumerate(pairs):
         for pair in _rarest(some, counts):
             having[pair].add(number)
-    found, compared = [False] * len(rows), [0] * len(rows)
+    similar, compared = [False] * len(rows), [0] * len(rows)
     for other in others:
         some = _pairs(other)
         for number in set().union(*(having.get(pair, ()) for pair in _rarest(some, counts))):
-            found[number] = _similar(some, pairs[number]) and all(map(_alike, rows[number], other))
+            similar[number] = _similar(some, pairs[number]) and all(map(_alike, rows[number], other))
             compared[number] += 1
-            if found[number] or compared[number] == _COMPARED:
+            if similar[number] or compared[number] == _COMPARED:
                 for pair in _rarest(pairs[number], counts):
                     having[pair].remove(number)
-    return found
+    return similar
 
 
 def _pairs(row: Row) -> frozenset[tuple[Any, ...]]:

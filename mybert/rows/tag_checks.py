@@ -24,34 +24,34 @@ def read_sentences(sentences: Iterable[Sequence[str]]) -> TagSet | None:
     decides, since data may have some inconsistent tags.
     """
     sentences = list(sentences)
-    found = read_tags(Counter(itertools.chain(*sentences)))
-    if found is None or found.scheme not in _RARE:
-        return found
-    letter, other = _RARE[found.scheme]
+    tag_set = read_tags(Counter(itertools.chain(*sentences)))
+    if tag_set is None or tag_set.scheme not in _RARE:
+        return tag_set
+    letter, other = _RARE[tag_set.scheme]
     roles: Counter[str] = Counter()
     for tags in sentences:
-        spans = entity_spans(tags, found.marks)
+        spans = entity_spans(tags, tag_set.marks)
         starts, ends = ({(span[side], span[2]) for span in spans} for side in (0, 1))
         for start, end, kind in spans:  # between two entities of one type, all write the letter
             place, touches = (start, (start, kind) in ends) if letter == "B" else (end - 1, (end, kind) in starts)
             if not touches:
-                roles[found.marks[tags[place]].role] += 1
-    return found._replace(scheme=other) if roles["I"] > roles[letter] else found
+                roles[tag_set.marks[tags[place]].role] += 1
+    return tag_set._replace(scheme=other) if roles["I"] > roles[letter] else tag_set
 
 
-def stray_tag(tag: str, found: TagSet) -> str:
-    """The message about a tag that is none of `found`: what it is, and what to write."""
-    right = respelt(tag, found)
-    remedy = f"write {right}" if right else f"write a tag such as {', '.join(itertools.islice(found.marks, 2))}"
-    if not right and found.outside is not None:
-        remedy += f", or {found.outside} outside entities"
-    return f"the tag {short(tag)} is not of the scheme {found.scheme}, which the other tags have; {remedy}"
+def stray_tag(tag: str, tag_set: TagSet) -> str:
+    """The message about a tag that is none of `tag_set`: what it is, and what to write."""
+    right = respelt(tag, tag_set)
+    remedy = f"write {right}" if right else f"write a tag such as {', '.join(itertools.islice(tag_set.marks, 2))}"
+    if not right and tag_set.outside is not None:
+        remedy += f", or {tag_set.outside} outside entities"
+    return f"the tag {short(tag)} is not of the scheme {tag_set.scheme}, which the other tags have; {remedy}"
 
 
-def respelt(tag: str, found: TagSet) -> str | None:
-    """The tag of `found` that `tag` probably is; None if there is none."""
-    spelt = {_plain(known): known for known in (*found.marks, *filter(None, [found.outside]))}
-    return (found.outside if tag in _LOOKS_LIKE_O else None) or spelt.get(_plain(tag))
+def respelt(tag: str, tag_set: TagSet) -> str | None:
+    """The tag of `tag_set` that `tag` probably is; None if there is none."""
+    spelt = {_plain(known): known for known in (*tag_set.marks, *filter(None, [tag_set.outside]))}
+    return (tag_set.outside if tag in _LOOKS_LIKE_O else None) or spelt.get(_plain(tag))
 
 
 def _plain(tag: str) -> str:
@@ -64,8 +64,8 @@ def without_spaces(rows: Sequence[Any], known: Mapping[str, int]) -> list[Any] |
 
     None if no tag has any.
     """
-    found = {tag for tags in rows if isinstance(tags, list) for tag in tags if isinstance(tag, str)} - known.keys()
-    bare = {tag: _AROUND.sub("", tag) for tag in found if _AROUND.search(tag)}
+    unknown = {tag for tags in rows if isinstance(tags, list) for tag in tags if isinstance(tag, str)} - known.keys()
+    bare = {tag: _AROUND.sub("", tag) for tag in unknown if _AROUND.search(tag)}
     if not bare:
         return None
     return [

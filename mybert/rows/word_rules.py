@@ -50,15 +50,15 @@ def learn_word_rules(
     }
     for words in sentences:
         _count(words, pieces, {*kept}, counts)
-    joined, alone = (sum(found[stays].total() for found in counts.values()) for stays in (True, False))
+    joined, alone = (sum(side_counts[stays].total() for side_counts in counts.values()) for stays in (True, False))
     unspaced = sum(count for word, count in times.items() if _is_unspaced(word, len(pieces[word])))
     rules: dict[str, Any] = {
         **{"left": {}, "right": {}, "others": joined > _ALWAYS * alone, "words": kept},
         "unspaced": unspaced > _UNSPACED_SHARE * times.total(),
     }
-    for side, found in counts.items():
-        for key in sorted(found[True] | found[False], key=_general_first):
-            stays = 2 * found[True][key] > found[False][key]
+    for side, side_counts in counts.items():
+        for key in sorted(side_counts[True] | side_counts[False], key=_general_first):
+            stays = 2 * side_counts[True][key] > side_counts[False][key]
             if WordSplitter(rules).stays(side, *key) != stays:
                 rules[side]["".join(key)] = stays
     rules["words"] = [*kept, *_exceptions(sentences, times, WordSplitter(rules, find_added))][:_WORDS]
@@ -94,10 +94,10 @@ def _count(
     counts: Mapping[str, Mapping[bool, Counter[Key]]],
 ) -> None:
     """Counts for each mark and its neighbours whether it stays with the one on the left and on the right."""
-    found = [pieces[word] for word in words]
-    ends = [SPACE, *(some[-1][1] if some else SPACE for some in found)]
-    starts = [*(some[0][0] if some else SPACE for some in found[1:]), END]
-    for word, some, before, after in zip(words, found, ends, starts, strict=False):
+    split_words = [pieces[word] for word in words]
+    ends = [SPACE, *(some[-1][1] if some else SPACE for some in split_words)]
+    starts = [*(some[0][0] if some else SPACE for some in split_words[1:]), END]
+    for word, some, before, after in zip(words, split_words, ends, starts, strict=False):
         if folded(word) in parts:
             continue
         is_marks = all(is_mark(kind) for kind, _ in some)

@@ -80,8 +80,8 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
         values = [text.text, *(text.others.get(name) for name in columns[1:])]
         if not isinstance(values[-1], str):
             is_there = columns[-1] in text.others
-            found = "" if is_there else _pair_column(columns[-1]).others([columns[0], *text.others])
-            problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}", found)
+            detail = "" if is_there else _pair_column(columns[-1]).others([columns[0], *text.others])
+            problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}", detail)
             continue
         lengths = map(len, scorer.backend.encode_batch_fast(values, add_special_tokens=False))
         bare = [one for *one, length in zip(columns, values, lengths, strict=True) if not length]
@@ -114,15 +114,15 @@ def scored_lines(
 
 
 def _of_texts(scorer: Scorer, texts: list[str], within_word: bool) -> Iterator[Scored]:
-    for text, found in zip(texts, scorer.texts(texts, within_word), strict=True):
+    for text, text_score in zip(texts, scorer.texts(texts, within_word), strict=True):
         record = {
             "text": text,
-            "log_probability": round(found.log_probability, _DIGITS),
-            "bits_per_character": round(found.bits_per_character, _DIGITS),
-            "tokens": found.tokens,
-            "token_log_probabilities": found.log_probabilities.round(_DIGITS).tolist(),
+            "log_probability": round(text_score.log_probability, _DIGITS),
+            "bits_per_character": round(text_score.bits_per_character, _DIGITS),
+            "tokens": text_score.tokens,
+            "token_log_probabilities": text_score.log_probabilities.round(_DIGITS).tolist(),
         }
-        yield record, _sums(found)
+        yield record, _sums(text_score)
 
 
 def _of_pairs(scorer: Scorer, texts: dict[str, list[str]], within_word: bool) -> Iterator[Scored]:
@@ -142,23 +142,27 @@ def _of_pairs(scorer: Scorer, texts: dict[str, list[str]], within_word: bool) ->
 
 
 def _of_words(scorer: Scorer, texts: list[str], first_number: int) -> Iterator[Scored]:
-    for text, found in zip(texts, scorer.masked_words(texts, first_number), strict=True):
-        bits = found.bits_per_character
+    for text, text_score in zip(texts, scorer.masked_words(texts, first_number), strict=True):
+        bits = text_score.bits_per_character
         record = {
             "text": text,
-            "log_probability": round(found.log_probability, _DIGITS),
+            "log_probability": round(text_score.log_probability, _DIGITS),
             "bits_per_character": None if bits is None else round(bits, _DIGITS),
-            "words": found.words,
-            "word_log_probabilities": found.log_probabilities.round(_DIGITS).tolist(),
-            "correct": found.correct.tolist(),
+            "words": text_score.words,
+            "word_log_probabilities": text_score.log_probabilities.round(_DIGITS).tolist(),
+            "correct": text_score.correct.tolist(),
         }
-        counts = {"words": len(found.words), "unknown_words": found.unknown, "characters": found.characters}
-        decisions = {"decided": len(found.words), "correct": int(found.correct.sum())}
-        yield record, counts | decisions | {"nats": -found.log_probability}
+        counts = {
+            "words": len(text_score.words),
+            "unknown_words": text_score.unknown,
+            "characters": text_score.characters,
+        }
+        decisions = {"decided": len(text_score.words), "correct": int(text_score.correct.sum())}
+        yield record, counts | decisions | {"nats": -text_score.log_probability}
 
 
-def _sums(found: TextScore) -> dict[str, float]:
-    return {"tokens": len(found.tokens), "characters": found.characters, "nats": -found.log_probability}
+def _sums(text_score: TextScore) -> dict[str, float]:
+    return {"tokens": len(text_score.tokens), "characters": text_score.characters, "nats": -text_score.log_probability}
 
 
 def corpus_metrics(sums: Counter) -> dict[str, float]:

@@ -189,8 +189,8 @@ class Scorer:
             inputs = packed_inputs(sequences, self.model.device)
             states = self.model.bert(**inputs, tokens_to_keep=torch.tensor(places)).last_hidden_state
             logits = self.model.cls.predictions(states).float()
-            found = logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1)
-            scores[rows] = found.cpu().double().numpy()
+            log_probabilities = logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1)
+            scores[rows] = log_probabilities.cpu().double().numpy()
             unknown = wanted == self.tokenizer.unk_token_id
             hits[rows] = torch.where(unknown, -1, (logits.argmax(1) == wanted).int()).cpu().numpy()
         if not np.isfinite(scores).all():

@@ -119,17 +119,17 @@ class ServedCheckpoint:
                 is_cut = len(text) > CHARACTERS_PER_TOKEN * self.max_length
                 if is_cut and len(encoded[place]) <= self.max_length + _LONGEST_WORD:
                     encoded[place] = self.embedder.encode([text])[0]
-        found = iter(encoded)
-        return [next(found) if isinstance(text, str) else self._given_ids(text) for text in texts]
+        text_ids = iter(encoded)
+        return [next(text_ids) if isinstance(text, str) else self._given_ids(text) for text in texts]
 
     def _given_ids(self, ids: list[int]) -> np.ndarray:
         most = self.embedder.model.config.vocab_size
         if not all(0 <= token < most for token in ids):
             raise UserError(f"token ids: expected 0 to {most - 1}; use the tokenizer of this model, or send texts")
-        found = np.array(ids, dtype=np.int64)
+        token_ids = np.array(ids, dtype=np.int64)
         cls, sep = self.embedder.special_ids
-        found = found[1:] if len(found) and found[0] == cls else found
-        return found[:-1] if len(found) and found[-1] == sep else found
+        token_ids = token_ids[1:] if len(token_ids) and token_ids[0] == cls else token_ids
+        return token_ids[:-1] if len(token_ids) and token_ids[-1] == sep else token_ids
 
     def tokens_of(self, part: Part) -> int:
         """About the number of tokens that the model reads for rows; a long text without spaces has more, for its
@@ -154,11 +154,11 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 def _search(index: Index, queries: list[tuple], progress: Callable[[int], object]) -> list[list[dict] | UserError]:
     """What an index finds for the arguments of each search; a search that cannot be answered has its error."""
-    found: list[list[dict] | UserError] = []
+    answers: list[list[dict] | UserError] = []
     for query in queries:
         try:
-            found.append([hit.record() for hit in index.search(*query)])
+            answers.append([hit.record() for hit in index.search(*query)])
         except UserError as error:
-            found.append(error)
+            answers.append(error)
         progress(1)
-    return found
+    return answers

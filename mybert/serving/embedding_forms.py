@@ -112,9 +112,9 @@ def search(served: ServedCheckpoint, body: Body) -> Work:
     arguments = query, top_k, mode, where, served.settings.reranker if rerank else None
 
     def answer(results: list) -> bytes:
-        (found,) = results
-        if isinstance(found, UserError):
-            raise Refused(422, str(found))
-        return json_bytes({"results": found})
+        (outcome,) = results
+        if isinstance(outcome, UserError):
+            raise Refused(422, str(outcome))
+        return json_bytes({"results": outcome})
 
     return Work(tokens, lambda _: ([arguments], [tokens]), answer)

@@ -21,7 +21,9 @@ def predict(served: ServedCheckpoint, body: Body) -> Work:
     if body.get("rows") is not None:
         if body.get("inputs") is not None:
             raise Refused(422, "expected rows or inputs, found both; send two requests")
-        return _work(served, field(body, "rows", list), lambda found: b'{"predictions": ' + json_list(found) + b"}")
+        return _work(
+            served, field(body, "rows", list), lambda predictions: b'{"predictions": ' + json_list(predictions) + b"}"
+        )
     if body.get("inputs") is None or not has_inputs:
         expected = "rows or inputs" if has_inputs else "rows"
         raise Refused(422, f"expected {expected}, found {short_list(body) or 'nothing'}")
@@ -33,8 +35,8 @@ def predict(served: ServedCheckpoint, body: Body) -> Work:
     if not single and not isinstance(inputs, list):
         raise Refused(422, f"inputs: expected a text, a pair of texts or a list of lists, found {short(inputs, 40)}")
 
-    def shown(found: list[dict]) -> bytes:
-        return json_bytes(_classes(found[0])) if single else json_list(map(_classes, found))
+    def shown(predictions: list[dict]) -> bytes:
+        return json_bytes(_classes(predictions[0])) if single else json_list(map(_classes, predictions))
 
     return _work(served, [inputs] if single and inputs else inputs, shown)
 
@@ -59,8 +61,8 @@ def rerank(served: ServedCheckpoint, body: Body) -> Work:
     if most < 1 and texts:
         raise Refused(422, f"top_n: expected at least 1, found {most}")
 
-    def shown(found: list[dict]) -> bytes:
-        scores = [_relevance(one, served.predictor.task, raw) for one in found]
+    def shown(predictions: list[dict]) -> bytes:
+        scores = [_relevance(one, served.predictor.task, raw) for one in predictions]
         order = sorted(range(len(texts)), key=lambda number: -scores[number])
         if as_cohere:
             results = [
@@ -81,11 +83,11 @@ def _document(given: Any) -> str:
     return text
 
 
-def _relevance(found: dict, task: TextClassification, raw: bool) -> float:
-    is_logit = "scores" not in found and not isinstance(task.activation, Sigmoid)
+def _relevance(prediction: dict, task: TextClassification, raw: bool) -> float:
+    is_logit = "scores" not in prediction and not isinstance(task.activation, Sigmoid)
     if is_logit:
-        return found["score"] if raw else float(expit(found["score"]))
-    relevant = found["scores"][task.config.id2label[1]] if "scores" in found else found["score"]
+        return prediction["score"] if raw else float(expit(prediction["score"]))
+    relevant = prediction["scores"][task.config.id2label[1]] if "scores" in prediction else prediction["score"]
     return float(logit(min(max(relevant, 1e-9), 1 - 1e-9))) if raw else relevant
 
 
@@ -106,12 +108,12 @@ def _work(served: ServedCheckpoint, rows: list, shown: Callable[[list[dict]], by
         return inputs, [token_count(one["input_ids"]) for one in inputs]
 
     def answer(results: list) -> bytes:
-        found: list[dict] = [{}] * len(rows)
+        predictions: list[dict] = [{}] * len(rows)
         for numbers, table, features in tables:
             logits, results = results[: len(features)], results[len(features) :]
             for number, one in zip(numbers, task.decode(logits, features, table), strict=True):
-                found[number] = one
-        return shown(found)
+                predictions[number] = one
+        return shown(predictions)
 
     return Work(served.tokens_of(part), encode, answer)
 
@@ -131,6 +133,6 @@ def _check_rows(rows: list, served: ServedCheckpoint) -> None:
         )
 
 
-def _classes(found: dict) -> list[dict[str, Any]]:
-    scores = found.get("scores", {"score": found["score"]} if "score" in found else {})
+def _classes(prediction: dict) -> list[dict[str, Any]]:
+    scores = prediction.get("scores", {"score": prediction["score"]} if "score" in prediction else {})
     return [{"label": name, "score": scores[name]} for name in sorted(scores, key=scores.get, reverse=True)]

@@ -59,11 +59,11 @@ def text_list(texts: Iterable[str]) -> list[str]:
         raise UserError("texts: expected a list of texts, found one string; put it in brackets")
     if isinstance(texts, Mapping) or hasattr(texts, "to_parquet"):
         raise UserError(f"texts: expected a list of texts, found a {type(texts).__name__}; name its column of texts")
-    found = list(texts)
-    for number, text in enumerate(found):
+    items = list(texts)
+    for number, text in enumerate(items):
         if not isinstance(text, str):
             raise UserError(f"text {number}: expected a string, found {short(text)}")
-    return found
+    return items
 
 
 def _one(value: Any, kinds: frozenset[Any]) -> Any:

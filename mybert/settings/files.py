@@ -68,8 +68,8 @@ def _entries(path: str) -> Iterator[tuple[str, str, Any]]:
     loader = _Loader(text)
     node = loader.get_single_node()
     if node is not None and not isinstance(node, yaml.MappingNode):
-        found = type(loader.construct_document(node)).__name__
-        raise UserError(f"--config {path}: expected `name: value` lines, found {found}")
+        kind = type(loader.construct_document(node)).__name__
+        raise UserError(f"--config {path}: expected `name: value` lines, found {kind}")
     for key, value in node.value if node else ():
         place = f"{path}:{key.start_mark.line + 1}"
         yield place, str(loader.construct_object(key, deep=True)), _value(loader, value)

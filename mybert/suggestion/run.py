@@ -60,9 +60,9 @@ def suggest(settings: SuggestSettings) -> Path:
         if not pool:
             given = ", ".join(settings.inputs)
             raise UserError(f"{given}: no row is left that is unlike the labelled rows")
-        found = _choose(settings, predictor, pool, labelled)
+        suggestions = _choose(settings, predictor, pool, labelled)
         model = Path(settings.model).name
-        write_rows_to_label(path, found, settings.format, model, predictor.task, settings.spreadsheet_safe)
+        write_rows_to_label(path, suggestions, settings.format, model, predictor.task, settings.spreadsheet_safe)
         write_manifest(
             path.parent,
             "suggest",
@@ -72,11 +72,16 @@ def suggest(settings: SuggestSettings) -> Path:
                 "rows": [identity(name) for name in settings.inputs],
                 "labelled": [identity(name) for name in settings.labelled],
             },
-            counts={"rows": rows, "labelled": sum(map(len, labelled)), "pool": len(pool), "suggestions": len(found)},
+            counts={
+                "rows": rows,
+                "labelled": sum(map(len, labelled)),
+                "pool": len(pool),
+                "suggestions": len(suggestions),
+            },
         )
-    few = len(found) < min(settings.count, rows)
+    few = len(suggestions) < min(settings.count, rows)
     fewer = "; the others have labels, cannot be used, or are near duplicates" if few else ""
-    print(f"suggestions: {len(found):,} of {counted(rows, 'row')}{fewer}", file=sys.stderr)
+    print(f"suggestions: {len(suggestions):,} of {counted(rows, 'row')}{fewer}", file=sys.stderr)
     return Path(settings.output)
 
 
@@ -113,8 +118,8 @@ def _most_uncertain(
             for numbers, rows, _, _, predictions in predictor.outputs(part, bar.update):
                 plain = _plain_rows(rows, predictor.task)
                 similar = nearly_equal(plain, known)
-                found = zip(numbers, rows, plain, predictions, similar, strict=True)
-                for number, row, text, prediction, is_labelled in found:
+                predicted = zip(numbers, rows, plain, predictions, similar, strict=True)
+                for number, row, text, prediction, is_labelled in predicted:
                     has_label = _has_label(given[number], row, predictor.task)
                     every_has_label &= has_label
                     if not is_labelled and text not in seen:
@@ -158,17 +163,17 @@ def _choose(
         if len(chosen) == settings.count:
             break
     others = np.bincount(most_similar(vectors, chosen), minlength=len(chosen)) - 1
-    found = []
+    suggestions = []
     for one, number in zip([pool[row] for row in chosen], others.tolist(), strict=True):
         similar = f"; most similar to {counted(number, 'other uncertain row')}" if number else ""
         notes = {"uncertainty": round(one.uncertainty, 4), "reason": one.reason + similar}
-        found.append(RowToLabel(one.given, one.row, one.prediction, 1 - one.uncertainty, notes))
-    return found
+        suggestions.append(RowToLabel(one.given, one.row, one.prediction, 1 - one.uncertainty, notes))
+    return suggestions
 
 
 def _vectors(settings: SuggestSettings, predictor: Predictor, rows: Dataset | MemoryRows) -> np.ndarray:
     """(rows, H) the mean hidden state of the tokens of each row."""
     features = predictor.features(rows)
     model, limit = TextVectors(predictor.model.base_model, None, settings.model), settings.max_tokens_per_batch
-    found = logits_of(model, predictor.task, predictor.tokenizer, features, limit)
-    return mean_by_row(found, features, len(rows)).astype(np.float32)
+    means = logits_of(model, predictor.task, predictor.tokenizer, features, limit)
+    return mean_by_row(means, features, len(rows)).astype(np.float32)

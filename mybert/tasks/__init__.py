@@ -40,8 +40,8 @@ def task_of_architecture(saved: Sequence[str] | None, source: str) -> "type[Task
         for task in map(task_class, TASKS):
             if architecture.endswith(task.head.__name__.removeprefix("MyBert")):
                 return task
-    found = short_list(architectures or ["a model without a name"])
+    names = short_list(architectures or ["a model without a name"])
     raise UserError(
-        f"checkpoint {source} is not fine-tuned (it is {found}): fine-tune it with `mybert finetune --model {source} "
+        f"checkpoint {source} is not fine-tuned (it is {names}): fine-tune it with `mybert finetune --model {source} "
         "…`, or name the task of its head by --task"
     )

@@ -161,11 +161,11 @@ class Task(ABC):
             source: file name, for messages.
             labelled: whether `targets` are required; otherwise they are left out.
         """
-        found = self.find_columns(dataset.column_names, source, labelled)
-        rows = dataset.select_columns(list(found.values())).rename_columns(
-            {column: role for role, column in found.items() if column != role}
+        columns = self.find_columns(dataset.column_names, source, labelled)
+        rows = dataset.select_columns(list(columns.values())).rename_columns(
+            {column: role for role, column in columns.items() if column != role}
         )
-        return rows, found
+        return rows, columns
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         """Column by canonical name: from `--columns`, else by the usual names.
@@ -180,8 +180,8 @@ class Task(ABC):
             if trained is None or role not in self.inputs or role in (*trained, *given)
         }
         optional = self.optional if trained is None else frozenset()
-        found, absent, unnamed = choose_columns(names, wanted, given, optional)
-        problems = [f"--columns names {short(c)} twice" for c, times in Counter(found.values()).items() if times > 1]
+        columns, absent, unnamed = choose_columns(names, wanted, given, optional)
+        problems = [f"--columns names {short(c)} twice" for c, times in Counter(columns.values()).items() if times > 1]
         known = {**self.inputs, **self.targets, **self.alternatives}
         if unknown := [f"{role}={column}" for role, column in given.items() if role not in known]:
             problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")
@@ -191,7 +191,7 @@ class Task(ABC):
             problems.append(lacking_columns(source, names, absent, unnamed, asked))
         if problems:
             raise UserError("; ".join(problems))
-        return found
+        return columns
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> ColumnNames:
         """Usual names by canonical name, for rows with the columns `names`."""
@@ -317,10 +317,12 @@ class Task(ABC):
 
     def score(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, float]:
         """All metrics of the task."""
-        found = self.bootstrap(predictions, references, np.arange(len(references))[None])
-        return {name: values[0] for name, values in found.items()}
+        metrics = self.bootstrap(predictions, references, np.arange(len(references))[None])
+        return {name: values[0] for name, values in metrics.items()}
 
     def baselines(self, references: Sequence[Any]) -> dict[str, float]:
         """The best value of each metric among `baseline_predictions`."""
         scores = [self.score(predictions, references) for predictions in self.baseline_predictions(references)]
-        return {name: (min if metric_of(name).is_loss else max)(found[name] for found in scores) for name in scores[0]}
+        return {
+            name: (min if metric_of(name).is_loss else max)(metrics[name] for metrics in scores) for name in scores[0]
+        }

@@ -23,15 +23,15 @@ def find_strict(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark], s
     kinds = {kind: str(number) for number, kind in enumerate(dict.fromkeys(mark.kind for mark in marks.values()))}
     names = {number: kind for kind, number in kinds.items()}
     scheme = scheme if scheme in ("IOB1", "IOB2", "IOE1", "IOE2") else "IOBES"
-    found = []
+    entities = []
     for tags in sentences:
         roles = [[mark.role, kinds[mark.kind]] if mark else [] for mark in map(marks.get, tags)]
         for start, end, _ in () if has_single or scheme != "IOBES" else entity_spans(tags, marks):
             if end - start == 1 and roles[start][0] == "B":  # in B, I, E without a letter for single words
                 roles[start][0] = "S"
         plain = tuple("-".join(role) if role else "O" for role in roles)
-        found.append(frozenset((start, end, names[kind]) for start, end, kind in _find_strict(plain, scheme)))
-    return found
+        entities.append(frozenset((start, end, names[kind]) for start, end, kind in _find_strict(plain, scheme)))
+    return entities
 
 
 @functools.lru_cache(1 << 18)  # several scores need the same entities, and seqeval is slow
@@ -39,8 +39,8 @@ def _find_strict(tags: tuple[str, ...], scheme: str) -> frozenset[Entity]:
     if scheme == "IOE1":  # seqeval's does not find all; it is IOB1 read from the end
         mirrored = _find_strict(tuple(tag.replace("E", "B") for tag in reversed(tags)), "IOB1")
         return frozenset((len(tags) - end, len(tags) - start, kind) for start, end, kind in mirrored)
-    found = Entities([list(tags)], getattr(seqeval_schemes, scheme)).entities[0]
-    return frozenset((entity.start, entity.end, entity.tag) for entity in found)
+    entities = Entities([list(tags)], getattr(seqeval_schemes, scheme)).entities[0]
+    return frozenset((entity.start, entity.end, entity.tag) for entity in entities)
 
 
 def score(
@@ -49,8 +49,8 @@ def score(
     """Scores of entities on each of `samples` (samples, rows): `precision`, `recall` and `f1` of CoNLL's scorer
     conlleval, and `strict_f1` of the entities whose tags follow the scheme."""
     strict = [find_strict(each, tags.marks, tags.scheme) for each in (predictions, references)]
-    found = ratios(find(predictions, tags.marks), find(references, tags.marks), samples)
-    return {**found, "strict_f1": ratios(strict[0], strict[1], samples)["f1"]}
+    scores = ratios(find(predictions, tags.marks), find(references, tags.marks), samples)
+    return {**scores, "strict_f1": ratios(strict[0], strict[1], samples)["f1"]}
 
 
 def ratios(
@@ -82,7 +82,7 @@ def tag_differences(
     if spans[0] == spans[1]:  # no entities, or the same ones in other tags
         wrong = [word for word, pair in enumerate(zip(reference, predicted, strict=True)) if len(set(pair)) > 1]
         spans = [{(word, word + 1, tags[word]) for word in wrong} for tags in (reference, predicted)]
-    found = []
+    lines = []
     for start, end in _regions(spans[0] ^ spans[1]):
         sides = [sorted(span for span in side if span[0] < end and span[1] > start) for side in spans]
         left, right = max(0, start - _CONTEXT), min(len(offsets), end + _CONTEXT)
@@ -100,8 +100,8 @@ def tag_differences(
         change = f"{names[0]} → predicted {names[1]}" if all(names) else ""
         change = change or (f"{names[0]} → missed" if names[0] else f"spurious {names[1]}")
         parts = ["…" * (left > 0), before, f"[{inside}: {change}]", after, "…" * (right < len(offsets))]
-        found.append(" ".join(filter(None, parts)))
-    return found
+        lines.append(" ".join(filter(None, parts)))
+    return lines
 
 
 def _regions(spans: set[tuple[int, int, str]]) -> list[tuple[int, int]]:

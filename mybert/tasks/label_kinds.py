@@ -112,12 +112,13 @@ class SingleLabel(LabelKind):
         return np.eye(len(self.ids))[[self.model_label(label) for label in labels]]
 
     def predictions(self, logits: np.ndarray) -> list[Prediction]:
-        found, activation = [], self.activation or torch.nn.Softmax(1)  # scipy's takes ten times as long for one row
+        predictions = []
+        activation = self.activation or torch.nn.Softmax(1)  # scipy's takes ten times as long for one row
         for row in activation(torch.from_numpy(logits)).tolist():
             scores = dict(zip(self.ids, row, strict=True))
             best = max(self._possible(scores), key=scores.__getitem__)
-            found.append({"label": best, "score": scores[best], "scores": scores})
-        return found
+            predictions.append({"label": best, "score": scores[best], "scores": scores})
+        return predictions
 
     def _possible(self, scores: Mapping[str, float]) -> Collection[str]:
         """The labels above their threshold; if none is, those without a threshold; if all have one, all."""

@@ -106,10 +106,10 @@ class MultipleChoice(Task):
         return with_column(rows, _NAMES, list(names)) if any(names) else rows
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
-        found, given = super().find_columns(names, source, labelled), self.options.given_columns()
-        if found.get("start") == "ctx_b" and found["context"] != "ctx_a" and "start" not in given:
-            del found["start"]  # HellaSwag's `ctx` is `ctx_a` and `ctx_b` together
-        return found
+        columns, given = super().find_columns(names, source, labelled), self.options.given_columns()
+        if columns.get("start") == "ctx_b" and columns["context"] != "ctx_a" and "start" not in given:
+            del columns["start"]  # HellaSwag's `ctx` is `ctx_a` and `ctx_b` together
+        return columns
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> Mapping[str, tuple[str, ...]]:
         """With the joined columns of choices, whose names are separated by commas."""
@@ -158,13 +158,13 @@ class MultipleChoice(Task):
         reading = self.options.choice_labels
         if choice_of(label, choices, names, reading) is not None:
             return None
-        found = "is missing" if is_missing(label) else f"{short(label)} is none of the choices"
+        problem = "is missing" if is_missing(label) else f"{short(label)} is none of the choices"
         if names is not None:
-            return f"the label {found} (the row has {short_list(names)})"
+            return f"the label {problem} (the row has {short_list(names)})"
         ends = [label_of(place, choices, names, reading or "letters") for place in (0, len(choices) - 1)]
         expected = READINGS["texts"] if reading == "texts" else f"{ends[0]} to {ends[1]}"
         expected += ", or a letter from A" if reading in ("from-0", "from-1") else ""
-        return f"the label {found} ({expected})"
+        return f"the label {problem} ({expected})"
 
     def label_distribution(self, rows: Dataset) -> Counter[str]:
         return Counter(f"choice {label}" for label in self.references(rows))

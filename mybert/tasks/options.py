@@ -67,8 +67,8 @@ class TaskOptions(Options):
         """Each option from the first of `sources` that has it, else the task's default."""
         values = {}
         for field in dataclasses.fields(cls):
-            found = (source.get(field.name) for source in (*sources, cls.defaults))
-            if (value := next((value for value in found if value not in (None, [])), None)) is not None:
+            candidates = (source.get(field.name) for source in (*sources, cls.defaults))
+            if (value := next((value for value in candidates if value not in (None, [])), None)) is not None:
                 values[field.name] = value
         return cls(**values)
 
@@ -142,21 +142,21 @@ class TextOptions(WindowOptions):
 
     def given_thresholds(self) -> dict[str, float]:
         """Threshold by label, from `--threshold`; that of all labels under the name ""."""
-        found: dict[str, float] = {}
+        thresholds: dict[str, float] = {}
         for word in self.threshold:
             name, _, value = word.rpartition("=")
             name = label_name(name) if name else ""
-            if name in found:
+            if name in thresholds:
                 raise UserError(
                     f"--threshold {' '.join(self.threshold)}: {name or 'that of all labels'} is given twice"
                 )
             try:
-                found[name] = float(value)
+                thresholds[name] = float(value)
             except ValueError:
-                found[name] = math.nan
-            if not 0 <= found[name] <= 1:
+                thresholds[name] = math.nan
+            if not 0 <= thresholds[name] <= 1:
                 raise UserError(f"--threshold {word}: expected LABEL=NUMBER or NUMBER, a probability from 0 to 1")
-        return found
+        return thresholds
 
     def given_names(self) -> dict[str, str]:
         """Name by class, from `--label-names`."""
@@ -281,7 +281,7 @@ def pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:
     for word in words:
         if "=" not in word.strip("="):
             raise UserError(f"--{flag}: expected {expected}, found {word!r}")
-    found = dict(word.split("=", 1) for word in words)
-    if len(found) < len(words):
+    by_name = dict(word.split("=", 1) for word in words)
+    if len(by_name) < len(words):
         raise UserError(f"--{flag} {' '.join(words)}: a name before = is given twice")
-    return found
+    return by_name

@@ -127,15 +127,15 @@ class QuestionAnswering(Task):
         self.options.stride_below(self.options.length - 4)  # or `encode_windows` would raise
 
         def encode(batch: Mapping[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-            found: dict[str, list[Any]] = {}
+            columns: dict[str, list[Any]] = {}
             for i, row in enumerate(indices):
                 answers = batch["answers"][i] if "answers" in batch else None
                 for window in self._windows(batch["question"][i], batch["context"][i], answers, tokenizer, training):
                     if training:  # not needed, and most of the memory
                         del window["begin"], window["first"], window["offsets"]
                     for name, value in {**window, ROW: row}.items():
-                        found.setdefault(name, []).append(value)
-            return found
+                        columns.setdefault(name, []).append(value)
+            return columns
 
         return map_rows(rows, encode)
 
@@ -181,10 +181,10 @@ class QuestionAnswering(Task):
         """
         threshold = getattr(self.config, "no_answer_threshold", None)
         predictions = []
-        for found in self._answers(logits, features, rows):
-            empty = {**NO_ANSWER, "score": found.no_answer}
-            best = empty if found.is_unanswered(threshold) else found.spans[0]
-            predictions.append({**best, "no_answer_score": found.no_answer_score, "n_best": found.spans})
+        for answers in self._answers(logits, features, rows):
+            empty = {**NO_ANSWER, "score": answers.no_answer}
+            best = empty if answers.is_unanswered(threshold) else answers.spans[0]
+            predictions.append({**best, "no_answer_score": answers.no_answer_score, "n_best": answers.spans})
         return predictions
 
     def _answers(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> Iterator[Answers]:
@@ -205,10 +205,10 @@ class QuestionAnswering(Task):
         if getattr(self.config, "no_answer_threshold", None) is None or all(references):
             return {}
         margins, answered, unanswered = [], [], []
-        for found, answers in zip(self._answers(logits, features, rows), references, strict=True):
-            if found.spans:
-                margins.append(found.no_answer_score)
-                answered.append(_f1(found.spans[0]["answer"], answers))
+        for decoded, answers in zip(self._answers(logits, features, rows), references, strict=True):
+            if decoded.spans:
+                margins.append(decoded.no_answer_score)
+                answered.append(_f1(decoded.spans[0]["answer"], answers))
                 unanswered.append(_f1("", answers))
         return {"no_answer_threshold": _best_threshold(margins, answered, unanswered)} if margins else {}
 
@@ -308,12 +308,12 @@ def _answer_messages(answers: Any, context: str) -> list[str]:
         if not isinstance(text, str) or not text.strip() or not isinstance(start, int):
             messages.append(f"the answer {short(text)} at {short(start)} is no text and its first character")
         elif start < 0 or context[start : start + len(text)] != text:
-            found = context[max(start, 0) : max(start, 0) + len(text)]
+            substring = context[max(start, 0) : max(start, 0) + len(text)]
             place = context.find(text)
             hint = "the context does not have it" if place < 0 else f"the context has it at {place}"
             hint = _other_unit(text, start, context) or hint
             messages.append(
-                f"the answer {short(text)} does not stand at character {start} ({short(found)} does); {hint}"
+                f"the answer {short(text)} does not stand at character {start} ({short(substring)} does); {hint}"
             )
     return messages
 

@@ -68,13 +68,13 @@ def _joined(tables: Sequence[Dataset]) -> Dataset:
 
 def read_split(name: str, task: Task, labelled: bool = True, split: str = "train", prepared: bool = True) -> Split:
     """The columns of a task, with its targets if `labelled`, converted if `prepared`; see `load_table`."""
-    found = load_table(name, task, split)
-    if found.note is not None:  # the task's reader has applied --columns
+    table = load_table(name, task, split)
+    if table.note is not None:  # the task's reader has applied --columns
         task = dataclasses.replace(task, options=dataclasses.replace(task.options, columns=[]))
-    rows, columns = task.canonical(read_argilla(found.rows), name, labelled)
+    rows, columns = task.canonical(read_argilla(table.rows), name, labelled)
     usual = [name for role in task.targets if role in columns for name in task.targets[role]]
-    others = [name for name in usual if name in found.rows.column_names and name not in columns.values()]
-    return found._replace(rows=task.prepare(rows) if prepared else rows, columns=columns, others=others)
+    others = [name for name in usual if name in table.rows.column_names and name not in columns.values()]
+    return table._replace(rows=task.prepare(rows) if prepared else rows, columns=columns, others=others)
 
 
 def load_table(name: str, task: Task | None, split: str) -> Split:
@@ -91,23 +91,23 @@ def load_table(name: str, task: Task | None, split: str) -> Split:
     path = Path(name)
     kind = file_format(path).kind
     if isinstance(name, DataInMemory):
-        found = _of_dataset(name, name.table)
+        table = _of_dataset(name, name.table)
     elif path.is_file():
         of_task = None if task is None else task.read(path)
-        found = _read_file(path) if of_task is None else _of_dataset(name, *of_task)
+        table = _read_file(path) if of_task is None else _of_dataset(name, *of_task)
     elif path.is_dir() and is_saved(path):
-        found = _of_dataset(name, open_saved(name, split))
+        table = _of_dataset(name, open_saved(name, split))
     elif path.is_dir() and (files := _text_files(path)):
-        found = _read_texts(name, files)
+        table = _read_texts(name, files)
     elif path.is_fifo():
         raise UserError(f"{name} is a pipe; name a file (`mybert predict` reads pipes: .jsonl, .txt, no suffix)")
     elif kind in READERS:
         raise UserError(f"{name}: there is no such file{did_you_mean(name)}")
     else:
-        found = _of_dataset(name, open_hub(name, split))
-    if not len(found.rows):
+        table = _of_dataset(name, open_hub(name, split))
+    if not len(table.rows):
         raise UserError(f"{name} holds no rows")
-    return found
+    return table
 
 
 def _of_dataset(
@@ -146,9 +146,9 @@ def _read_texts(folder: str, files: Sequence[str]) -> Split:
 def _read_file(path: Path) -> Split:
     name, (kind, compression) = str(path), file_format(path)
     if kind not in READERS or (compression and kind in NOT_COMPRESSED):
-        found = f"{kind}{compression}" or "no suffix"
+        suffix = f"{kind}{compression}" or "no suffix"
         without = " and ".join(NOT_COMPRESSED)
-        raise UserError(f"{path}: expected {', '.join(READERS)} (all but {without} also .gz and .zst), found {found}")
+        raise UserError(f"{path}: expected {', '.join(READERS)} (all but {without} also .gz and .zst), found {suffix}")
     if not path.stat().st_size:
         raise UserError(f"{path} is empty")
     try:

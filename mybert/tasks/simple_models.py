@@ -57,5 +57,5 @@ def most_frequent_tags(
         for word, tag in zip(words, its_tags, strict=True):
             counts[word][tag] += 1
     (default, _), *_ = sum(counts.values(), Counter()).most_common(1)
-    known = {word: found.most_common(1)[0][0] for word, found in counts.items()}
+    known = {word: tag_counts.most_common(1)[0][0] for word, tag_counts in counts.items()}
     return [[known.get(word, default) for word in words] for words in others]

@@ -121,14 +121,14 @@ class TextClassification(Task):
         return with_column(rows.remove_columns("label"), "label", labels)
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
-        found, given = super().find_columns(names, source, labelled), self.options.given_columns()
-        pair = (found["text"], found.get("text_pair"))
-        if "text_pair" in found and "text_pair" not in given and pair not in _PAIRS:
+        columns, given = super().find_columns(names, source, labelled), self.options.given_columns()
+        pair = (columns["text"], columns.get("text_pair"))
+        if "text_pair" in columns and "text_pair" not in given and pair not in _PAIRS:
             if self.trained_inputs is not None:
                 how = "name both by --columns text=COLUMN text_pair=COLUMN" if self.asks else "use text and text_pair"
                 raise UserError(f"{source}: {pair[0]!r} and {pair[1]!r} are no usual pair; {how}")
-            del found["text_pair"]  # the two columns do not belong together
-        return found
+            del columns["text_pair"]  # the two columns do not belong together
+        return columns
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = [
@@ -210,8 +210,8 @@ class TextClassification(Task):
         if set(names) == set(given.values()):
             names = list(dict.fromkeys(given.values()))
         if len(names) < (1 if problem == MULTI else 2):
-            found = f"only the label {names}; a classifier needs at least two" if names else "no labels"
-            raise UserError(f"the training rows have {found}")
+            too_few = f"only the label {names}; a classifier needs at least two" if names else "no labels"
+            raise UserError(f"the training rows have {too_few}")
         return self.with_labels(self.in_order_of_head(names), problem_type=problem).with_known_thresholds()
 
     def with_known_thresholds(self) -> Self:

@@ -210,10 +210,10 @@ class TokenClassification(Task):
         names = sort_labels(tag for row in rows["tags"][:] for tag in row)
         if len(names) < 2:
             raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
-        found = self._read(rows)
-        outside = "O" if found is None else found.outside
+        tag_set = self._read(rows)
+        outside = "O" if tag_set is None else tag_set.outside
         names.sort(key=lambda name: name != outside)  # it is first, the others in their order
-        return self.with_labels(self.in_order_of_head(names), tag_scheme=found and found.scheme)
+        return self.with_labels(self.in_order_of_head(names), tag_scheme=tag_set and tag_set.scheme)
 
     def summary(self, rows: Dataset) -> str:
         labels = f"{self.name}: {counted(len(self.label2id), 'label')} ({short_list(self.label2id)})"
@@ -263,9 +263,9 @@ class TokenClassification(Task):
         tokens = rows["tokens"][:]
         summed = [np.zeros((len(words), self.classes)) for words in tokens]
         counts = [np.zeros(len(words)) for words in tokens]
-        for row, words, found in zip(features[ROW][:], map(np.asarray, features["words"][:]), logits, strict=True):
+        for row, words, outputs in zip(features[ROW][:], map(np.asarray, features["words"][:]), logits, strict=True):
             places = np.flatnonzero(words >= 0)
-            np.add.at(summed[row], words[places], found[places].astype(np.float64))
+            np.add.at(summed[row], words[places], outputs[places].astype(np.float64))
             np.add.at(counts[row], words[places], 1)
         texts, offsets = (rows[name][:] if name in rows.column_names else [None] * len(rows) for name in _RAW)
         return [
@@ -300,9 +300,9 @@ class TokenClassification(Task):
     @functools.cached_property
     def _tag_set(self) -> TagSet | None:
         """The meaning of the labels; None for tags that do not name entities."""
-        found = read_tags(dict.fromkeys(self.label2id, 1))
-        scheme = getattr(self.config, "tag_scheme", found and found.scheme)  # other checkpoints do not store it
-        return found._replace(scheme=scheme) if found and scheme else None
+        tag_set = read_tags(dict.fromkeys(self.label2id, 1))
+        scheme = getattr(self.config, "tag_scheme", tag_set and tag_set.scheme)  # other checkpoints do not store it
+        return tag_set._replace(scheme=scheme) if tag_set and scheme else None
 
     def references(self, rows: Dataset) -> list[list[str]]:
         return [[label_name(tag) for tag in tags] for tags in rows["tags"][:]]

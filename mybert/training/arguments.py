@@ -40,8 +40,8 @@ class RunArguments(TrainingArguments):
     @property
     def device(self) -> torch.device:
         """transformers 5.17 loads the optimizer of several processes to this device; torch knows no "cpu:0"."""
-        found = super().device
-        return torch.device("cpu") if found.type == "cpu" else found
+        device = super().device
+        return torch.device("cpu") if device.type == "cpu" else device
 
 
 def settle_arguments(arguments: TrainingArguments) -> None:

@@ -44,8 +44,8 @@ def draw_curves(log_history: Sequence[dict[str, Any]], panels: Sequence[Panel], 
 
 def _lines(log_history: Sequence[dict[str, Any]], panel: Panel) -> list[tuple[str, str, list[tuple[int, float]]]]:
     """Label, colour and points (step, value) of the panel's curves that have points."""
-    found = []
+    curves = []
     for label, color, name in (("training", "tab:gray", panel.training), ("evaluation", "tab:blue", panel.evaluation)):
         if points := [(log["step"], log[name]) for log in log_history if name in log and log[name] is not None]:
-            found.append((label, color, points))
-    return found
+            curves.append((label, color, points))
+    return curves

@@ -158,5 +158,5 @@ def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         (…).
     """
     expected = log_softmax(teacher.float() / temperature, -1)
-    found = log_softmax(student.float() / temperature, -1)
-    return kl_div(found, expected, reduction="none", log_target=True).sum(-1) * temperature**2
+    predicted = log_softmax(student.float() / temperature, -1)
+    return kl_div(predicted, expected, reduction="none", log_target=True).sum(-1) * temperature**2

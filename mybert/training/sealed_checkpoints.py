@@ -70,8 +70,8 @@ def seal(folder: Path) -> None:
 def find_damage(folder: Path) -> str | None:
     """Describes the damage of a checkpoint, with the file; None if it is undamaged."""
     try:
-        found = parse_json((folder / SEAL).read_bytes())["files"]
-        expected = {name: (int(facts["bytes"]), facts["sha256"]) for name, facts in found.items()}
+        sealed = parse_json((folder / SEAL).read_bytes())["files"]
+        expected = {name: (int(facts["bytes"]), facts["sha256"]) for name, facts in sealed.items()}
     except FileNotFoundError:
         return f"no {SEAL}: it was not saved completely"
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError):

@@ -94,7 +94,7 @@ class StepMeasures(TrainerCallback):
         self.every: int | None = None
         self._weights: list[Tensor] = []
         self._gradients: list[Tensor] = []
-        self._found: dict[str, Tensor] = {}
+        self._measures: dict[str, Tensor] = {}
         self._started = self._optimizer_seconds = 0.0
 
     def take(self) -> dict[str, float]:
@@ -107,13 +107,13 @@ class StepMeasures(TrainerCallback):
         tr(Σ) / batch size. `noise / (1 - noise)` is the simple noise scale in batches (McCandlish et al. 2018,
         equation 2.9). Above 1 the two steps point against each other.
         """
-        found, self._found = self._found, {}
-        return {name: round(value.item(), 8) for name, value in found.items()}
+        measures, self._measures = self._measures, {}
+        return {name: round(value.item(), 8) for name, value in measures.items()}
 
     def take_optimizer_seconds(self) -> float:
         """Time of the optimizer steps since the last call; on the CPU, which computes them at once."""
-        found, self._optimizer_seconds = self._optimizer_seconds, 0.0
-        return found
+        seconds, self._optimizer_seconds = self._optimizer_seconds, 0.0
+        return seconds
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
@@ -127,7 +127,7 @@ class StepMeasures(TrainerCallback):
         if is_logged:
             self._weights = [weights.clone() for weights, _ in sample]
             if gradients and self._gradients:
-                self._found["gradient_noise"] = 1 - _cosine(list(zip(gradients, self._gradients, strict=True)))
+                self._measures["gradient_noise"] = 1 - _cosine(list(zip(gradients, self._gradients, strict=True)))
         self._gradients = [gradient.clone() for gradient in gradients] if is_before else []
         self._started = time.perf_counter()
 
@@ -138,7 +138,7 @@ class StepMeasures(TrainerCallback):
         if self._weights:
             pairs = zip(_sample(model), self._weights, strict=True)
             ratios = [(now - before).norm() / before.norm().clamp(min=1e-12) for (now, _), before in pairs]
-            self._found["update_ratio"], self._weights = torch.stack(ratios).median(), []
+            self._measures["update_ratio"], self._weights = torch.stack(ratios).median(), []
 
 
 def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -150,10 +150,10 @@ def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 def _sample(model: nn.Module) -> list[tuple[Tensor, Any]]:
     """Trained weight matrices at even distances, with their gradients; of sharded ones the part of this process."""
-    found: list[tuple[Tensor, Any]] = [
+    matrices: list[tuple[Tensor, Any]] = [
         (weights.detach(), weights.grad)
         for name, weights in model.named_parameters()
         if weights.ndim == 2 and weights.requires_grad and ".layer" in name and weights.numel()
     ]
-    local: list[Any] = [tuple(x.to_local() if hasattr(x, "to_local") else x for x in pair) for pair in found]
+    local: list[Any] = [tuple(x.to_local() if hasattr(x, "to_local") else x for x in pair) for pair in matrices]
     return local[:: max(1, len(local) // _SAMPLED)][:_SAMPLED]

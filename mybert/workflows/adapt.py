@@ -98,12 +98,12 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
 
 
 def _describe_inputs(settings: AdaptSettings) -> dict[str, dict]:
-    found = {"model": identity(settings.model)}
+    inputs = {"model": identity(settings.model)}
     for kind, names in (("input", settings.inputs), ("replay", settings.replay), ("general", settings.general)):
         sources = describe_sources(find_sources(names))
-        found |= {name.replace("input", kind, 1): entry for name, entry in sources.items()}
-    found |= {f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)}
-    return found | ({"words": identity(settings.words)} if settings.words else {})
+        inputs |= {name.replace("input", kind, 1): entry for name, entry in sources.items()}
+    inputs |= {f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)}
+    return inputs | ({"words": identity(settings.words)} if settings.words else {})
 
 
 @contextlib.contextmanager
@@ -229,8 +229,8 @@ def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: 
     for when, name in (("before", START), ("after", _MODEL)) if new_ids else ():
         opened = open_checkpoint(str(work / name), MyBertForPreTraining, new_head=True)
         table = opened.model.get_input_embeddings().weight
-        for word, found in nearest_tokens(table, opened.tokenizer, new_ids[:_NEIGHBOURS]).items():
-            nearest.setdefault(word, {})[when] = found
+        for word, neighbours in nearest_tokens(table, opened.tokenizer, new_ids[:_NEIGHBOURS]).items():
+            nearest.setdefault(word, {})[when] = neighbours
     return {"held_out": held_out, "nearest_tokens": nearest}
 
 

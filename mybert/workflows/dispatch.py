@@ -58,7 +58,7 @@ def search(settings: "SearchSettings") -> list[dict[str, Any]]:
     mode = settings.mode or "hybrid"
 
     def answers(queries: list[str], before: int) -> list[list[dict[str, Any]]]:
-        found = [index.search(query, settings.top_k, mode, where, settings.reranker) for query in queries]
-        return [[hit.record() for hit in hits] for hits in found]
+        results = [index.search(query, settings.top_k, mode, where, settings.reranker) for query in queries]
+        return [[hit.record() for hit in hits] for hits in results]
 
     return search_queries(settings, answers)

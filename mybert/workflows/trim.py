@@ -146,10 +146,10 @@ def _outputs(model: PreTrainedModel, tokenizer: MyBertTokenizer, text: str) -> d
     return outputs_of(model, inputs)
 
 
-def _refuse_different(expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor], kept: list[int]) -> None:
+def _refuse_different(expected: dict[str, torch.Tensor], trimmed: dict[str, torch.Tensor], kept: list[int]) -> None:
     for name, value in expected.items():
-        of_tokens = value.shape[-1] != found[name].shape[-1]
-        difference = (value[..., kept] - found[name] if of_tokens else value - found[name]).abs().max().item()
+        of_tokens = value.shape[-1] != trimmed[name].shape[-1]
+        difference = (value[..., kept] - trimmed[name] if of_tokens else value - trimmed[name]).abs().max().item()
         if not difference <= (_TOLERANCE if of_tokens else 0):
             raise UserError(f"{name} of the trimmed model differs by {difference:.3g}; nothing was written")
 
@@ -158,7 +158,7 @@ def _print(settings: TrimSettings, before: dict[str, int], after: dict[str, int]
     rows = [
         (name, before[name], after[name], f"{after[name] / before[name]:.1%}") for name in ("tokens", "parameters")
     ]
-    sizes = [with_unit(found["bytes"], "B") for found in (before, after)]
+    sizes = [with_unit(counts["bytes"], "B") for counts in (before, after)]
     rows.append(("size", *sizes, f"{after['bytes'] / before['bytes']:.1%}"))
     print_table(f"{settings.model} trimmed", rows, ("", "before", "after", "remaining"))
     print(f"the outputs are equal on {counted(compared, 'document')} of the text")

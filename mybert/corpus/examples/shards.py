@@ -87,9 +87,9 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
             documents, identities = order[:, block.start : block.end].tolist()
             texts = read_stored(folder, documents)
             encoder = plain_tokenizer(tokenizer)
-            table, found = block_to_examples(texts, identities, encoder, settings, block.key, block.dupes)
+            table, block_counts = block_to_examples(texts, identities, encoder, settings, block.key, block.dupes)
             writer.write_table(table)
-            counts.update(found)
+            counts.update(block_counts)
             lengths.update(measure(table))
     aside.replace(path)
     record = {"counts": counts, "lengths": lengths, "sha256": fingerprint(path)}

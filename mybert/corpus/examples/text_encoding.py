@@ -54,10 +54,10 @@ class PlainTokenizer:
         return ids, np.diff(np.concatenate([[0], lengths.cumsum()])[firsts])
 
     def _encode_new(self) -> None:
-        found = [one.ids for one in self.backend.encode_batch_fast(self._numbers.new, add_special_tokens=False)]
+        token_ids = [one.ids for one in self.backend.encode_batch_fast(self._numbers.new, add_special_tokens=False)]
         self._numbers.new.clear()
-        self._lengths = np.concatenate([self._lengths, np.fromiter(map(len, found), np.int64)])
-        self._ids = np.concatenate([self._ids, np.fromiter(chain.from_iterable(found), np.int32)])
+        self._lengths = np.concatenate([self._lengths, np.fromiter(map(len, token_ids), np.int64)])
+        self._ids = np.concatenate([self._ids, np.fromiter(chain.from_iterable(token_ids), np.int32)])
 
 
 class _Numbers(dict):

@@ -36,8 +36,8 @@ def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, sett
     if not len(pairs):
         return documents
     compare = functools.partial(_similarities, folder=folder)
-    found = run_tasks(compare, in_tasks(pairs, stored.lengths[pairs].sum(1)), settings, "comparisons")
-    similar = np.searchsorted(documents, pairs[np.concatenate(found) >= threshold])
+    similarities = run_tasks(compare, in_tasks(pairs, stored.lengths[pairs].sum(1)), settings, "comparisons")
+    similar = np.searchsorted(documents, pairs[np.concatenate(similarities) >= threshold])
     links = coo_array((np.ones(len(similar), bool), similar.T), shape=(len(documents), len(documents)))
     _, components = connected_components(links, directed=False)
     return documents[np.sort(np.unique(components, return_index=True)[1])]
@@ -81,10 +81,10 @@ def _write_keys(task: tuple[int, np.ndarray], *, bands: int, rows: int, folder: 
 
 def _signature(text: str) -> np.ndarray:
     """(_PERMUTATIONS,) MinHash values of a document."""
-    found, sequences = _empty_signature().copy(), word_sequences(text)
+    signature, sequences = _empty_signature().copy(), word_sequences(text)
     while some := list(islice(sequences, _SEQUENCES_PER_CALL)):
-        found.update_batch(map(str.encode, some))
-    return found.hashvalues
+        signature.update_batch(map(str.encode, some))
+    return signature.hashvalues
 
 
 @functools.cache
@@ -103,8 +103,8 @@ def _candidates(files: list[Path], bands: int, documents: int) -> np.ndarray:
         begins = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
         firsts = np.repeat(order[begins], np.diff(begins, append=documents))
         again = np.flatnonzero(firsts != order)
-        found = [earlier * documents + order[again] for earlier in (firsts[again], order[again - 1])]
-        pairs = np.unique(np.concatenate([pairs, *found]))
+        new_pairs = [earlier * documents + order[again] for earlier in (firsts[again], order[again - 1])]
+        pairs = np.unique(np.concatenate([pairs, *new_pairs]))
     return np.stack(np.divmod(pairs, documents), axis=1)
 
 

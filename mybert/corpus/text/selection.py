@@ -65,12 +65,12 @@ def require_selectors(settings: CorpusSettings) -> dict[str, str]:
     if settings.deduplicate_near:
         with needing("dedup", "--deduplicate-near"):
             import datasketch  # noqa: F401
-    found = {}
+    fingerprints = {}
     for name in settings.filter:
         load_filter(name, os.getcwd())
         file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
-        found[name] = fingerprint(file) if file else ""
-    return found
+        fingerprints[name] = fingerprint(file) if file else ""
+    return fingerprints
 
 
 def _apply(documents: np.ndarray, *, name: str, place: str, folder: str) -> np.ndarray:
@@ -101,9 +101,9 @@ def load_filter(name: str, place: str) -> Callable[[str], bool]:
     if place not in sys.path:
         sys.path.append(place)
     try:
-        found = getattr(importlib.import_module(module), function, None)
+        loaded = getattr(importlib.import_module(module), function, None)
     except (Exception, SystemExit) as error:  # of the user's own code
         raise UserError(f"--filter {name}: {module} cannot be imported ({_reason(error)})") from error
-    if not callable(found):
+    if not callable(loaded):
         raise UserError(f"--filter {name}: {module} has no function {function}")
-    return found
+    return loaded

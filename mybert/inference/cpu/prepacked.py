@@ -246,8 +246,8 @@ def _is_plain(layer: Any, dtype: torch.dtype) -> bool:
 def _are_those_of_bert(modules: list[Any]) -> bool:
     kinds = map(type, modules)
     return len(modules) == len(_KINDS) and all(
-        found.__name__ == kind if isinstance(kind, str) else found is kind
-        for found, kind in zip(kinds, _KINDS, strict=True)
+        module_type.__name__ == kind if isinstance(kind, str) else module_type is kind
+        for module_type, kind in zip(kinds, _KINDS, strict=True)
     )
 
 

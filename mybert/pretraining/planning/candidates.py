@@ -92,9 +92,9 @@ class Chooser:
             measured[size] = measure_steps(
                 settings, self.arguments, self.corpus, tokens, limit, types=self.types, optimizers=self.optimizers
             )
-            found = sorted(self._candidates(measured), key=lambda candidate: candidate.rank)
-            size = found[0].size
-        return [candidate for candidate in found if candidate.size == size]
+            candidates = sorted(self._candidates(measured), key=lambda candidate: candidate.rank)
+            size = candidates[0].size
+        return [candidate for candidate in candidates if candidate.size == size]
 
     def _sizes(self) -> list[str | None]:
         if self.settings.size is not None or self.settings.init_from is not None:

@@ -24,11 +24,11 @@ def budget_rules() -> dict[str, Any]:
 
 def given_options(settings: PretrainSettings, arguments: "TrainingArguments") -> set[str]:
     """Names of the options that the user gave."""
-    found: set[str] = set()
+    names: set[str] = set()
     for part in (settings, arguments):
         changed = {entry.name for entry in dataclasses.fields(part) if getattr(part, entry.name) != _default(entry)}
-        found |= getattr(part, "given", changed)
-    return found
+        names |= getattr(part, "given", changed)
+    return names
 
 
 def _default(entry: dataclasses.Field[Any]) -> Any:

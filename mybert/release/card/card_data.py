@@ -127,18 +127,18 @@ class CardData:
         """Whether the model was distilled with one of `losses`, or not distilled."""
         if self.training.get("stage") != "distill":
             return True
-        found = (self.training.get("settings") or {}).get("losses") or ()
-        return any(loss.partition("=")[0] in losses for loss in found)
+        recorded = (self.training.get("settings") or {}).get("losses") or ()
+        return any(loss.partition("=")[0] in losses for loss in recorded)
 
     def base_model(self) -> str | None:
         """The model on the Hub that this model, or a parent of it, was trained from."""
-        found = (_hub_name(entry) for name, entry in self._inputs() if name.startswith(_PARENTS))
-        return next(filter(None, found), None)
+        names = (_hub_name(entry) for name, entry in self._inputs() if name.startswith(_PARENTS))
+        return next(filter(None, names), None)
 
     def datasets(self) -> list[str]:
         """Data sets on the Hub that were used for this model or its parents."""
-        found = (_hub_name(entry) for name, entry in self._inputs() if name.startswith(_TEXTS))
-        return list(dict.fromkeys(name.split(":")[0] for name in found if name))
+        names = (_hub_name(entry) for name, entry in self._inputs() if name.startswith(_TEXTS))
+        return list(dict.fromkeys(name.split(":")[0] for name in names if name))
 
     def _inputs(self) -> list[tuple[str, dict]]:
         manifests = [self.manifest, *self.chain.values()]

@@ -33,4 +33,4 @@ def manifest_chain(folder: Path) -> tuple[dict[str, dict], list[str]]:
             gaps.append(f"{name} ({entry['path']}) {reason}")
         return False
 
-    return {name: found for name, _, found in behind(read_manifest(folder), is_known)}, gaps
+    return {name: manifest for name, _, manifest in behind(read_manifest(folder), is_known)}, gaps

@@ -149,8 +149,8 @@ def _evaluations(data: CardData) -> list[EvalResult]:
 
 def examples_in(languages: list[str] | None, texts: list[str] | None = None) -> dict[str, Any]:
     """The inputs in the first language that has some, English otherwise; with these `texts` if they are given."""
-    found = EXAMPLES[next((language for language in languages or () if language in EXAMPLES), "en")]
-    return {**found, "texts": texts} if texts else found
+    examples = EXAMPLES[next((language for language in languages or () if language in EXAMPLES), "en")]
+    return {**examples, "texts": texts} if texts else examples
 
 
 def widget(
@@ -159,23 +159,23 @@ def widget(
     """The examples of the widget on the Hub: those of the pipeline `task`; None for languages without inputs."""
     if languages and not given and not {"multilingual", *EXAMPLES} & {*languages}:
         return None
-    found = examples_in(languages, given)
-    texts = [{"text": text} for text in found["texts"]]
+    examples = examples_in(languages, given)
+    texts = [{"text": text} for text in examples["texts"]]
     return {
-        "fill-mask": [{"text": found["mask"].format(mask=mask)}],
+        "fill-mask": [{"text": examples["mask"].format(mask=mask)}],
         "text-classification": texts,
         "token-classification": texts,
         "feature-extraction": texts,
-        "question-answering": [{"text": found["question"], "context": found["context"]}],
+        "question-answering": [{"text": examples["question"], "context": examples["context"]}],
     }.get(task or "")
 
 
-def request_inputs(head: str, found: dict[str, Any], mask: str) -> Any:
-    """The `inputs` of a request to `handler.py`, made of the examples `found`."""
+def request_inputs(head: str, examples: dict[str, Any], mask: str) -> Any:
+    """The `inputs` of a request to `handler.py`, made of `examples`."""
     return {
-        "MyBertForPreTraining": found["mask"].format(mask=mask),
-        "MyBertForMaskedLM": found["mask"].format(mask=mask),
-        "MyBertForNextSentencePrediction": {"text": found["start"], "text_pair": found["choices"][0]},
-        "MyBertForQuestionAnswering": {"question": found["question"], "context": found["context"]},
-        "MyBertForMultipleChoice": {"text": found["start"], "choices": found["choices"]},
-    }.get(head, found["texts"])
+        "MyBertForPreTraining": examples["mask"].format(mask=mask),
+        "MyBertForMaskedLM": examples["mask"].format(mask=mask),
+        "MyBertForNextSentencePrediction": {"text": examples["start"], "text_pair": examples["choices"][0]},
+        "MyBertForQuestionAnswering": {"question": examples["question"], "context": examples["context"]},
+        "MyBertForMultipleChoice": {"text": examples["start"], "choices": examples["choices"]},
+    }.get(head, examples["texts"])

@@ -45,8 +45,8 @@ def data_lines(data: CardData) -> list[str]:
         if stage == "finetune" and use:
             lines += _source_lines(manifest, "train", f"{use}labelled rows: ")
         lines += _source_lines(manifest, "teacher", "teacher: ", "local checkpoint")
-    for split, found in (data.results.get("data") or {}).items():
-        rows = _counted(found["rows"], "row") if "rows" in found else "rows"
+    for split, facts in (data.results.get("data") or {}).items():
+        rows = _counted(facts["rows"], "row") if "rows" in facts else "rows"
         lines.append(f"{in_markdown(split)}: {rows} of {in_markdown(data.source_of(split))}")
     return list(dict.fromkeys(lines))  # merged models have the same text
 
@@ -102,17 +102,17 @@ def _source(entry: dict, noun: str = "local source") -> str:
 def vocabulary_lines(data: CardData) -> list[str]:
     """Changes of the vocabulary by `mybert adapt` or `mybert trim`."""
     lines = []
-    if found := data.results.get("adaptation"):
-        words = found["new_words"]
+    if change := data.results.get("adaptation"):
+        words = change["new_words"]
         shown = [f"{word['piece']} ({' '.join(word['pieces'])})" for word in words[:_WORDS_SHOWN]]
         more = f", and {len(words) - _WORDS_SHOWN:,} more" if len(words) > _WORDS_SHOWN else ""
         if words:
             listed = ", ".join(map(in_markdown, shown)) + more
             lines.append(f"{_counted(len(words), 'new word')}, with their former word pieces: {listed}")
-        if found.get("new_head"):
+        if change.get("new_head"):
             lines.append("the masked-language-model head was new, because the original model had none")
-    if found := data.manifest.get("trimmed"):
-        before, after = found["before"], found["after"]
+    if change := data.manifest.get("trimmed"):
+        before, after = change["before"], change["after"]
         sizes = [f"{in_markdown(part[name])} {name}" for part in (after, before) for name in ("tokens", "parameters")]
         lines += [f"trimmed from {_source(entry, 'local checkpoint')}" for entry in _inputs(data.manifest, "model")]
         lines.append(f"trimmed from {sizes[2]} and {sizes[3]} to {sizes[0]} and {sizes[1]}")
@@ -133,9 +133,9 @@ def adaptation_rows(data: CardData) -> list[tuple[str, str, str]]:
     held_out = (data.results.get("adaptation") or {}).get("held_out") or {}
     return [
         (f"{in_markdown(text)} text: {in_markdown(name.replace('_', ' '))}", *map(_or_dash, (value, after.get(name))))
-        for text, found in held_out.items()
-        for after in [found.get("after") or {}]
-        for name, value in (found.get("before") or {}).items()
+        for text, scores in held_out.items()
+        for after in [scores.get("after") or {}]
+        for name, value in (scores.get("before") or {}).items()
     ]
 
 
@@ -216,19 +216,19 @@ def quality_lines(data: CardData) -> list[str]:
     """What a fine-tuned model is good and bad at: its main score beside the baselines, its best and worst labels."""
     lines = []
     for split in ("test", "validation"):
-        found, metric = data.results.get(split) or {}, data.results.get("metric")
-        value = (found.get("metrics") or {}).get(metric)
+        entry, metric = data.results.get(split) or {}, data.results.get("metric")
+        value = (entry.get("metrics") or {}).get(metric)
         if value is None:
             continue
-        title, low_high = in_markdown(metric_title(metric)), (found.get("intervals_95") or {}).get(metric)
-        rows = f"{in_markdown(split)}, {_counted(found['rows'], 'row')}"
+        title, low_high = in_markdown(metric_title(metric)), (entry.get("intervals_95") or {}).get(metric)
+        rows = f"{in_markdown(split)}, {_counted(entry['rows'], 'row')}"
         line = f"On rows that it was not trained on ({rows}): {title} {in_markdown(value)}"
         if low_high:
             line += f" (95% interval {in_markdown(low_high[0])} to {in_markdown(low_high[1])})"
-        others = {"the best constant prediction": found.get("constant_baselines")} | found.get("simple_baselines", {})
+        others = {"the best constant prediction": entry.get("constant_baselines")} | entry.get("simple_baselines", {})
         known = [f"{in_markdown(name)} has {in_markdown(one[metric])}" for name, one in others.items() if one]
         lines.append("; ".join([line, *known]))
-        labels = {n: s["f1"] for n, s in (found.get("labels") or {}).items() if s["true"] >= _CERTAIN}
+        labels = {n: s["f1"] for n, s in (entry.get("labels") or {}).items() if s["true"] >= _CERTAIN}
         if len(labels) > 1:
             ranked = sorted(labels, key=labels.get)
             best, worst = (f"{in_markdown(name)} (F1 {labels[name]:.3f})" for name in (ranked[-1], ranked[0]))
@@ -246,9 +246,9 @@ def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, 
         table = _baselines_and_rows(results["metrics"], intervals, results)
         tables.append(("Held-out documents of the training text", *table))
     for split in ("test", "validation"):
-        if found := results.get(split):
-            table = _baselines_and_rows(*(found.get(name) or {} for name in ("metrics", "intervals_95")), found)
-            count = f", {_counted(found['rows'], 'row')}" if "rows" in found else ""
+        if entry := results.get(split):
+            table = _baselines_and_rows(*(entry.get(name) or {} for name in ("metrics", "intervals_95")), entry)
+            count = f", {_counted(entry['rows'], 'row')}" if "rows" in entry else ""
             tables.append((f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})", *table))
     parent = ", measured before the vocabulary was trimmed" if data.of_parent else ""
     return [(f"{title}{parent}", names, rows) for title, names, rows in tables if rows]
@@ -256,11 +256,13 @@ def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, 
 
 def _baselines_and_rows(metrics: dict, intervals: dict, results: dict) -> tuple[list[str], list[tuple[str, ...]]]:
     baselines = {"best constant prediction": results.get("constant_baselines")}
-    baselines = {name: found for name, found in (baselines | (results.get("simple_baselines") or {})).items() if found}
+    baselines = {
+        name: scores for name, scores in (baselines | (results.get("simple_baselines") or {})).items() if scores
+    }
     rows = []
     for name, value in metrics.items():
         low, high = intervals.get(name) or (None, None)
         interval = "" if low is None else f"{in_markdown(low)} to {in_markdown(high)}"
-        others = (in_markdown(found[name]) if name in found else "" for found in baselines.values())
+        others = (in_markdown(scores[name]) if name in scores else "" for scores in baselines.values())
         rows.append((in_markdown(metric_title(name)), in_markdown(value), interval, *others))
     return list(map(in_markdown, baselines)), rows

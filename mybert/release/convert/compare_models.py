@@ -79,8 +79,8 @@ def _pairs(expected: Run, found: Run, batches: Iterable[Inputs]) -> Iterator[tup
             yield name, tensor[real], other[name][real]
 
 
-def refuse_above(bound: float, found: dict[str, float], flag: str) -> None:
+def refuse_above(bound: float, differences: dict[str, float], flag: str) -> None:
     """Raises if a difference is above `bound`, which `flag` sets, or is not a number."""
-    for output, value in found.items():
+    for output, value in differences.items():
         if not value <= bound:
             raise UserError(f"{output} differs by {value:.3g}, above {flag} {bound:g}; nothing was written")

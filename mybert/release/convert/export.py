@@ -52,7 +52,7 @@ def export(settings: ExportSettings) -> Path:
             refuse_above(settings.int8_tolerance, measured["int8_errors"], "--int8-tolerance")
         finish(checkpoint, folder, settings, {"checkpoint": settings.model}, measured)
     names = {"differences": "largest difference", "int8_errors": "relative error of int8"}
-    rows = [(f"{names[key]}, {name}", x) for key, found in measured.items() for name, x in found.items()]
+    rows = [(f"{names[key]}, {name}", x) for key, values in measured.items() for name, x in values.items()]
     title = f"{settings.model} ({type(checkpoint.model).__name__}) to ONNX"
     print_conversion(title, checkpoint, rows)
     return output

@@ -107,7 +107,7 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     states: list[dict[str, Tensor]] = [checkpoint.model.state_dict() for checkpoint in (first, other)]
     shapes = [{key: tuple(value.shape) for key, value in state.items()} for state in states]
     for key in sorted(shapes[0].keys() | shapes[1].keys()):
-        sizes = [found.get(key, "missing") for found in shapes]
+        sizes = [model_shapes.get(key, "missing") for model_shapes in shapes]
         if sizes[0] != sizes[1]:
             raise UserError(
                 f"{pair} have different sizes: {key} is {sizes[0]} in {first.name} and {sizes[1]} in {other.name}; "

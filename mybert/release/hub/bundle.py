@@ -58,8 +58,8 @@ class Bundle:
 
     def files(self) -> dict[str, Path]:
         """Name in the repository → path, sorted."""
-        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        return {path.relative_to(self.folder).as_posix(): path for path in found}
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path for path in paths}
 
     def hashes(self) -> dict[str, str]:
         """Name → SHA-256."""

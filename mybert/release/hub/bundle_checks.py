@@ -136,8 +136,8 @@ def _places_of_names(text: str, private: Collection[str], is_binary: bool) -> It
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield paths[0].start(), f"contains a local path ({paths[0][0]}{more}); replace it by a name"
     words = _NAMES.finditer(text) if private else ()
-    if (found := next((word for word in words if word[0].rstrip(".") in private), None)) is not None:
-        yield found.start(), f"names a local file ({found[0]}); remove the name, or publish all names: --name-sources"
+    if (match := next((word for word in words if word[0].rstrip(".") in private), None)) is not None:
+        yield match.start(), f"names a local file ({match[0]}); remove the name, or publish all names: --name-sources"
 
 
 def _header(path: Path) -> bytes:

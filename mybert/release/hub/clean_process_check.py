@@ -37,9 +37,9 @@ def _part(tensors: dict, prefix: str) -> dict:
     return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
 
 
-def _compare(auto: str, found: dict, expected: dict) -> None:
+def _compare(auto: str, outputs: dict, expected: dict) -> None:
     for name, tensor in expected.items():
-        if name not in found or not torch.equal(found[name], tensor):
+        if name not in outputs or not torch.equal(outputs[name], tensor):
             sys.exit(f"{name} by {auto} differs from that of the checkpoint")
 
 

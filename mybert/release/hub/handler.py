@@ -147,7 +147,7 @@ class EndpointHandler:
         if self.tokenizer.truncation_side != "right":
             return first, second
         tokens = [self.tokenizer(text, add_special_tokens=False) for text in (first, second)]
-        lengths = [len(found["input_ids"]) for found in tokens]
+        lengths = [len(encoding["input_ids"]) for encoding in tokens]
         if lengths[0] <= lengths[1]:  # the longer text gets the odd token
             return _first_tokens(first, tokens[0], limit), second
         return first, _first_tokens(second, tokens[1], limit)

@@ -40,10 +40,10 @@ def hub_errors(state: str) -> Iterator[None]:
 
 def _known(error: BaseException) -> BaseException:
     """The first HTTP error in the chain of causes, or `error` itself."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, HfHubHTTPError):
-        found = found.__cause__ or found.__context__
-    return found or error
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, HfHubHTTPError):
+        cause = cause.__cause__ or cause.__context__
+    return cause or error
 
 
 def _remedy(error: BaseException) -> str:

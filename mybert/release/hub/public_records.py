@@ -89,24 +89,24 @@ class PublicRecords:
 
     def _inputs(self, inputs: dict) -> dict:
         """Numbered inputs on this machine as their number, size and one hash of all, unless they are named."""
-        found: dict[str, dict] = {}
+        public_inputs: dict[str, dict] = {}
         together: dict[str, list[dict]] = {}
         for key, entry in inputs.items():
             if not isinstance(entry, dict):
                 continue
             name, facts = entry.get("path"), {part: entry[part] for part in ("sha256", "bytes") if part in entry}
             if isinstance(name, str) and ("sha256" not in entry or self.named):
-                found[key] = {"path": name if "sha256" not in entry else file_name(name), **facts}
+                public_inputs[key] = {"path": name if "sha256" not in entry else file_name(name), **facts}
             elif kind := _NUMBERED.fullmatch(key):
                 together.setdefault(kind[1], []).append(facts)
             else:
-                found[key] = facts
+                public_inputs[key] = facts
         for kind, entries in together.items():
             hashes = "".join(f"{facts.get('sha256')}\n" for facts in entries)
             sizes = [facts["bytes"] for facts in entries if isinstance(facts.get("bytes"), int)]
             whole = {"sources": len(entries), "sha256": hashlib.sha256(hashes.encode("utf-8", "replace")).hexdigest()}
-            found[f"{kind}-sources"] = whole | ({"bytes": sum(sizes)} if sizes else {})
-        return found
+            public_inputs[f"{kind}-sources"] = whole | ({"bytes": sum(sizes)} if sizes else {})
+        return public_inputs
 
     def _setting(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):

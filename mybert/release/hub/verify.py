@@ -127,8 +127,8 @@ def compare_with_bert(folder: Path) -> float | None:
     cls = getattr(transformers, type(model).__name__.removeprefix("My"))
     with quiet_loading():
         bert = cls.from_pretrained(folder, dtype="float32", **arguments).eval()
-    expected, found = functools.partial(outputs_of, bert), functools.partial(outputs_of, model.float())
-    differences = largest_differences(expected, found, ragged_batches(model))
+    expected, actual = functools.partial(outputs_of, bert), functools.partial(outputs_of, model.float())
+    differences = largest_differences(expected, actual, ragged_batches(model))
     largest = max(differences.values(), key=lambda x: (x != x, x))  # NaN is largest
     if not largest <= TOLERANCE:
         raise UserError(f"without remote code, the outputs differ by {largest:.3g}, above {TOLERANCE:g}")

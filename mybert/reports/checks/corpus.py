@@ -58,9 +58,9 @@ def duplicates(files: StageFiles) -> Iterator[Finding]:
     number = counts["documents_duplicate"]
     share = number / max(counts["documents"] + (number if removed else 0), 1)
     evidence = f"Duplicate documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
-    found = "green" if removed else level(share, _DUPLICATES)
+    grade = "green" if removed else level(share, _DUPLICATES)
     titles = "Few documents are trained on twice", "Many documents are duplicates"
-    yield judged("duplicates", found, titles, evidence, "Remove them by --deduplicate.")
+    yield judged("duplicates", grade, titles, evidence, "Remove them by --deduplicate.")
 
 
 def removes_duplicates(files: StageFiles) -> bool:
@@ -84,10 +84,10 @@ def few_held_out(files: StageFiles) -> Iterator[Finding]:
     counts = files.manifest["counts"]
     examples, documents = counts.get("examples_validation", 0), counts.get("documents_held_out", 0)
     evidence = f"Held out: {counted(examples, 'example')} of {counted(documents, 'document')}."
-    found = "green" if examples >= _FEW_EXAMPLES else "amber"
+    grade = "green" if examples >= _FEW_EXAMPLES else "amber"
     few = "The evaluation set is tiny" if examples else "There is no evaluation set"
     remedy = "Use more text, or hold out more of it: a larger --validation-share, or --split-documents for long ones."
-    yield judged("evaluation-set", found, ("Enough examples are held out", few), evidence, remedy)
+    yield judged("evaluation-set", grade, ("Enough examples are held out", few), evidence, remedy)
 
 
 def single_sentences(files: StageFiles) -> Iterator[Finding]:

@@ -16,18 +16,18 @@ _TRAINED_RED = 0.05  # of the evaluated rows
 
 
 def nothing_learned(files: StageFiles) -> Iterator[Finding]:
-    for part, found in files.parts.items():
-        metric = main_metric(files, found)
-        if metric == "accuracy" and "f1_macro" in found["metrics"]:
+    for part, results in files.parts.items():
+        metric = main_metric(files, results)
+        if metric == "accuracy" and "f1_macro" in results["metrics"]:
             metric = "f1_macro"  # it also rises where only rare labels are learned
-        value, constant = found["metrics"].get(metric), found["constant_baselines"].get(metric)
+        value, constant = results["metrics"].get(metric), results["constant_baselines"].get(metric)
         if value is None or constant is None:
             continue
         named = metric_of(metric)
-        good, sure = better_than(found, metric, constant)
+        good, sure = better_than(results, metric, constant)
         evidence = f"{named.title}: {named.written(value)}"
         evidence += f"; the best constant prediction has {named.written(constant)}."
-        if has_one_answer(found, metric):
+        if has_one_answer(results, metric):
             remedy = "Evaluate rows with different labels."
             yield Finding("learned", "amber", f"All rows have the same answer{of_part(part)}", evidence, remedy)
             continue
@@ -40,14 +40,16 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
 
 
 def simple_model(files: StageFiles) -> Iterator[Finding]:
-    for part, found in files.parts.items():
-        metric = main_metric(files, found)
-        for name, scores in found["simple_baselines"].items():
-            if has_one_answer(found, metric) or found["metrics"].get(metric) is None or scores.get(metric) is None:
+    for part, results in files.parts.items():
+        metric = main_metric(files, results)
+        for name, scores in results["simple_baselines"].items():
+            if has_one_answer(results, metric) or results["metrics"].get(metric) is None or scores.get(metric) is None:
                 continue
             named = metric_of(metric)
-            good, sure = better_than(found, metric, scores[metric])
-            evidence = f"{named.title}: {named.written(found['metrics'][metric])}; {name}, trained on the same rows, "
+            good, sure = better_than(results, metric, scores[metric])
+            evidence = (
+                f"{named.title}: {named.written(results['metrics'][metric])}; {name}, trained on the same rows, "
+            )
             evidence += f"has {named.written(scores[metric])}."
             bad = (
                 f"The model may be no better than a simple one ({name})"
@@ -59,16 +61,16 @@ def simple_model(files: StageFiles) -> Iterator[Finding]:
             yield judged("simple-model", "green" if sure else "amber", titles, evidence, remedy)
 
 
-def better_than(found: Mapping[str, Any], metric: str, other: float) -> tuple[bool, bool]:
+def better_than(results: Mapping[str, Any], metric: str, other: float) -> tuple[bool, bool]:
     """Whether a score is better than another one, and its whole interval is."""
-    named, value = metric_of(metric), found["metrics"][metric]
-    worst = (interval_of(found, metric) or (value, value))[1 if named.is_loss else 0]
+    named, value = metric_of(metric), results["metrics"][metric]
+    worst = (interval_of(results, metric) or (value, value))[1 if named.is_loss else 0]
     return named.beats(value, other), named.beats(worst, other)
 
 
-def has_one_answer(found: Mapping[str, Any], metric: str) -> bool:
+def has_one_answer(results: Mapping[str, Any], metric: str) -> bool:
     """Whether all rows have the same reference, so that no model is better than a constant prediction."""
-    constants = found["constant_baselines"]
+    constants = results["constant_baselines"]
     return (metric_of(metric).is_share and constants.get(metric) == 1) or constants.get("mse") == 0
 
 
@@ -77,9 +79,9 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
     if not parts and files.stage == "finetune" and files.results and "held_out" not in files.results:
         remedy = "Give --validation, or leave --validation-share at its default of 0.1."
         yield Finding("rows", "amber", "There are no validation rows", "The model was not evaluated.", remedy)
-    for part, found in parts.items():
-        rows, metric = found["rows"], main_metric(files, found)
-        named, interval = metric_of(metric), interval_of(found, metric)
+    for part, results in parts.items():
+        rows, metric = results["rows"], main_metric(files, results)
+        named, interval = metric_of(metric), interval_of(results, metric)
         where = of_part(part)
         evidence = f"{counted(rows, 'row')}{where}."
         if interval:
@@ -91,12 +93,12 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
 
 
 def truncation(files: StageFiles) -> Iterator[Finding]:
-    for part, found in files.parts.items():
-        rows, cut = found["rows"], found.get("rows_cut", 0)
+    for part, results in files.parts.items():
+        rows, cut = results["rows"], results.get("rows_cut", 0)
         evidence = f"{cut:,} of {rows:,} rows were truncated to --max-length{of_part(part)}."
         slices = {row["value"]: row for row in files.analysis(part).get("slices", {}).get("truncated", [])}
         lower = 0.0
-        named = metric_of(main_metric(files, found))
+        named = metric_of(main_metric(files, results))
         if all(slices.get(value, {}).get("rows", 0) >= FEW_RED for value in ("yes", "no")) and not named.is_loss:
             score, others = slices["yes"]["score"], slices["no"]["score"]
             lower = others - score
@@ -134,34 +136,34 @@ def poor_calibration(files: StageFiles) -> Iterator[Finding]:
 
 
 def rows_left_out(files: StageFiles) -> Iterator[Finding]:
-    for part, found in files.parts.items():
-        left = found.get("rows_left_out", 0)
+    for part, results in files.parts.items():
+        left = results.get("rows_left_out", 0)
         if left:
-            evidence = f"{counted(left, 'row')} could not be used{of_part(part)}; evaluated: {found['rows']:,}."
+            evidence = f"{counted(left, 'row')} could not be used{of_part(part)}; evaluated: {results['rows']:,}."
             remedy = "Correct these rows; --errors strict names them."
             yield Finding("left-out", "amber", f"Rows were left out{of_part(part)}", evidence, remedy)
 
 
 def trained_on(files: StageFiles) -> Iterator[Finding]:
-    found = files.results.get("training_rows")
-    if not found:
+    overlap = files.results.get("training_rows")
+    if not overlap:
         return
-    equal, rows = found["equal"], found["rows"]
-    evidence = "The evaluated file is the training file of the model. " if found["same_file"] else ""
+    equal, rows = overlap["equal"], overlap["rows"]
+    evidence = "The evaluated file is the training file of the model. " if overlap["same_file"] else ""
     if equal is not None:
         evidence += f"{equal:,} of {rows:,} evaluated rows are training rows."
     elif not evidence:
         return  # the rows of the training are not recorded
-    grade = "red" if found["same_file"] else level((equal or 0) / max(rows, 1), 0, _TRAINED_RED)
+    grade = "red" if overlap["same_file"] else level((equal or 0) / max(rows, 1), 0, _TRAINED_RED)
     titles = "No evaluated row is a training row", "The model was trained on evaluated rows"
     remedy = "Evaluate rows that the model has not seen; these scores are too high."
     yield judged("trained-on", grade, titles, evidence.strip(), remedy)
 
 
-def main_metric(files: StageFiles, found: dict) -> str:
+def main_metric(files: StageFiles, results: dict) -> str:
     """The metric that the task is judged by: of a fine-tuning its choice, else the first one."""
-    names = list(found["metrics"])
-    chosen = files.results.get("metric") or found.get("metric")
+    names = list(results["metrics"])
+    chosen = files.results.get("metric") or results.get("metric")
     return chosen if chosen in names else names[0]
 
 

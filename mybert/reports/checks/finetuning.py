@@ -19,8 +19,8 @@ def leaking_rows(files: StageFiles) -> Iterator[Finding]:
     clean = True
     for overlap in overlaps:
         share = (overlap["equal"] + overlap["near"]) / max(overlap["rows"], 1)
-        found = level(share, _LEAK_AMBER, _LEAK_RED) if overlap["of"] != "train" else "green"
-        if found == "green":
+        grade = level(share, _LEAK_AMBER, _LEAK_RED) if overlap["of"] != "train" else "green"
+        if grade == "green":
             continue
         clean = False
         evidence = (
@@ -29,7 +29,7 @@ def leaking_rows(files: StageFiles) -> Iterator[Finding]:
         )
         remedy = f"Remove these rows from the {overlap['in']} rows; the scores on {overlap['of']} rows are too high."
         yield Finding(
-            "leaks", found, f"{overlap['of'].capitalize()} rows leak into {overlap['in']} rows", evidence, remedy
+            "leaks", grade, f"{overlap['of'].capitalize()} rows leak into {overlap['in']} rows", evidence, remedy
         )
     if clean:
         yield passed("leaks", "The parts share no rows", "No evaluated row is a copy of a training row.")
@@ -51,8 +51,8 @@ def words_that_give_labels_away(files: StageFiles) -> Iterator[Finding]:
     remedy = (
         "Check whether the word will be there in real inputs. If not, remove it from the rows (templates, file names)."
     )
-    found = level(first["f1"], _GIVEAWAY_AMBER, _GIVEAWAY_RED)
-    yield judged("giveaway", found, (title, "One word gives a label away"), evidence, remedy)
+    grade = level(first["f1"], _GIVEAWAY_AMBER, _GIVEAWAY_RED)
+    yield judged("giveaway", grade, (title, "One word gives a label away"), evidence, remedy)
 
 
 def rare_classes(files: StageFiles) -> Iterator[Finding]:
@@ -68,9 +68,9 @@ def rare_classes(files: StageFiles) -> Iterator[Finding]:
     remedy = "Label more rows of these classes, join them with others, or use --class-weights."
     if files.task == "question-answering" or files.has_several_labels:  # no class of a row to weight
         remedy = "Label more rows of these classes."
-    found = "red" if rare and rare[0][0] < red else "amber" if rare else "green"
+    grade = "red" if rare and rare[0][0] < red else "amber" if rare else "green"
     title = "A label is too rare to learn" if len(rare) == 1 else f"{len(rare):,} labels are too rare to learn"
-    yield judged("rare-classes", found, ("Every label has enough training rows", title), evidence, remedy)
+    yield judged("rare-classes", grade, ("Every label has enough training rows", title), evidence, remedy)
 
 
 def unknown_tokens(files: StageFiles) -> Iterator[Finding]:

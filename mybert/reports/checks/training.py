@@ -44,16 +44,16 @@ def held_out_loss_rises(files: StageFiles) -> Iterator[Finding]:
     evidence = f"Held-out loss: {best:.4g} at step {where:,}, {last:.4g} at the end ({rise:+.1%})."
     if best == last:
         evidence = f"Held-out loss: lowest at the end, {last:.4g}."
-    found = level(rise, _RISE_AMBER, _RISE_RED)
+    grade = level(rise, _RISE_AMBER, _RISE_RED)
     titles = "The held-out loss does not rise", "The model overfits: its held-out loss rises"
     remedy = "Use more data or fewer steps, or raise --dropout."
     if files.results.get("training_arguments", {}).get("load_best_model_at_end"):
-        found = level(rise, _RISE_AMBER)
+        grade = level(rise, _RISE_AMBER)
         evidence += " The best evaluation was kept."
         remedy = "Train for fewer epochs, use more rows, or raise --dropout and --weight-decay."
     elif files.stage == "finetune":
         remedy = f"{remedy[:-1]}, or keep the best checkpoint by --load-best-model-at-end."
-    yield judged("overfitting", found, titles, evidence, remedy)
+    yield judged("overfitting", grade, titles, evidence, remedy)
 
 
 def held_out_losses(files: StageFiles) -> list[tuple[int, float]]:
@@ -72,22 +72,22 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
     evidence = (
         f"The held-out loss changed from {before:.4g} at step {start:,} to {last:.4g} at the end ({-gain:+.1%})."
     )
-    found = "amber" if falls_to_the_end and gain > _STILL_FALLING else "green"
+    grade = "amber" if falls_to_the_end and gain > _STILL_FALLING else "green"
     titles = "The held-out loss hardly fell at the end", "The run had not converged when it stopped"
     remedy = (
         f"Train for more than {step:,} steps. A new run with twice as many steps shows how much the loss still falls."
     )
-    yield judged("converged", found, titles, evidence, remedy)
+    yield judged("converged", grade, titles, evidence, remedy)
 
 
 def learning_rate(files: StageFiles) -> Iterator[Finding]:
     """At most one advice. A loss that rises outweighs small steps; these outweigh large or opposed single steps."""
-    found = [*_too_high(files), *_too_low(files)]
-    advice = [finding for finding in found if finding.level != "green"]
+    findings = [*_too_high(files), *_too_low(files)]
+    advice = [finding for finding in findings if finding.level != "green"]
     if len(advice) == 2:
         high, low = advice
-        found.remove(low if high.level == "red" else high)
-    yield from found
+        findings.remove(low if high.level == "red" else high)
+    yield from findings
 
 
 def advises_rate(files: StageFiles) -> bool:
@@ -117,12 +117,12 @@ def _too_high(files: StageFiles) -> Iterator[Finding]:
     if explodes:
         evidence += f" It rose from {losses[0]:.4g} to {max(smooth):.4g} on the way."
     opposed = noise is not None and noise > _OPPOSED
-    found = "red" if rises or stays or explodes else "amber" if skipped or is_large or opposed else "green"
+    grade = "red" if rises or stays or explodes else "amber" if skipped or is_large or opposed else "green"
     titles = "The training loss is stable at this learning rate", "The learning rate is too high"
     remedy = f"Train again with --learning-rate {max(rates) / 5:.2g} (a fifth), or with a longer --warmup-steps."
     if noise is not None and noise > _NOISY and not opposed:
         remedy += " A larger batch (--gradient-accumulation-steps) makes its steps less noisy."
-    yield judged("learning-rate-high", found, titles, evidence, remedy)
+    yield judged("learning-rate-high", grade, titles, evidence, remedy)
 
 
 def _too_low(files: StageFiles) -> Iterator[Finding]:
@@ -142,10 +142,10 @@ def _too_low(files: StageFiles) -> Iterator[Finding]:
         f"size; the training loss fell by {fall:.1%}."
     )
     evidence += _noise_text(noise, "Over the run")
-    found = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"
+    grade = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"
     titles = "The steps are large enough", "The learning rate is too low for this number of steps"
     remedy = f"Train again with --learning-rate {max(rates) * 5:.2g} (five times), or for more steps."
-    yield judged("learning-rate-low", found, titles, evidence, remedy)
+    yield judged("learning-rate-low", grade, titles, evidence, remedy)
 
 
 def warmup_too_short(files: StageFiles) -> Iterator[Finding]:

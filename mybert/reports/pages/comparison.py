@@ -86,18 +86,20 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str, is_one_of_many: 
     rows = [
         (
             metric_of(name).title,
-            metric_of(name).change(found["difference"]),
-            " to ".join(map(metric_of(name).change, found["interval"])),
-            found["p"],
-            "better" if _is_better(name, found) else "worse" if found["p"] < SURE else "may be chance",
+            metric_of(name).change(outcome["difference"]),
+            " to ".join(map(metric_of(name).change, outcome["interval"])),
+            outcome["p"],
+            "better" if _is_better(name, outcome) else "worse" if outcome["p"] < SURE else "may be chance",
         )
-        for name, found in entry["metrics"].items()
+        for name, outcome in entry["metrics"].items()
     ]
     test = next(iter(entry["metrics"].values()))["test"]
     note = f"p: {test}."
     columns = ["metric", "difference", "95% interval", "p", f"result of {second}"]
     table = Table("Difference", columns, rows, note, size="whole")
-    groups = [_slice(metric_of(metric), column, found, entry["runs"]) for column, found in entry["slices"].items()]
+    groups = [
+        _slice(metric_of(metric), column, by_group, entry["runs"]) for column, by_group in entry["slices"].items()
+    ]
     changed = _changes(files, entry)
     intro = f"{counted(entry['became_right'], 'row')} became right, {entry['became_wrong']:,} wrong."
     return [
@@ -108,8 +110,8 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str, is_one_of_many: 
     ]
 
 
-def _is_better(name: str, found: Mapping) -> bool:
-    return found["p"] < SURE and (found["difference"] > 0) != metric_of(name).is_loss
+def _is_better(name: str, outcome: Mapping) -> bool:
+    return outcome["p"] < SURE and (outcome["difference"] > 0) != metric_of(name).is_loss
 
 
 def _labels(entry: Mapping) -> Table | None:
@@ -147,8 +149,8 @@ def _written(value: Any) -> str:
 
 def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:
     rows = []
-    found = (line for line in files.lines(CHANGES) if line["run"] == entry["runs"][1])
-    lines = list(itertools.islice(found, _MOST))
+    changes = (line for line in files.lines(CHANGES) if line["run"] == entry["runs"][1])
+    lines = list(itertools.islice(changes, _MOST))
     id_column = id_column_of(lines)
     for line in lines:
         answers = [answers_of({**line, **one}) for one in line["predictions"]]

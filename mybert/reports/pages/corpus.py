@@ -59,8 +59,8 @@ def _lengths(files: StageFiles) -> Section:
         ("sentence_counts", "Sentences in a document", "sentences"),
         ("document_tokens", "Tokens of a document", "tokens"),
     ):
-        if found := files.results.get(name):
-            charts.append(bar_chart(title, (unit, "documents"), found, _sampled(files)))
+        if histogram := files.results.get(name):
+            charts.append(bar_chart(title, (unit, "documents"), histogram, _sampled(files)))
     return Section("Lengths", charts)
 
 
@@ -85,20 +85,20 @@ def _tokens(files: StageFiles) -> Section:
         ("common_continuations", "Most frequent parts of words", ["token", "occurrences"]),
         ("unknown_words", "Words that are unknown", ["word", "occurrences"]),
     ):
-        if found := files.results.get(name):
-            tables.append(Table(title, columns, found, size="third"))
+        if rows := files.results.get(name):
+            tables.append(Table(title, columns, rows, size="third"))
     intro = "Counted in a sample of the documents and of the training examples."
     return Section("Tokens", tables, intro)
 
 
 def _examples(files: StageFiles) -> Section | None:
-    found = files.results.get("examples")
-    if not found:
+    examples = files.results.get("examples")
+    if not examples:
         return None
     kinds = {0: "next sentence", 1: "random", None: "-"}
     rows = [
         (kinds[example["label"]], example["tokens"], Segments([("a", example["a"]), ("b", example["b"])]))
-        for example in found
+        for example in examples
     ]
     table = Table("Examples", ["B is", "tokens", "segment A (first colour) and segment B (second colour)"], rows)
     intro = f"{len(rows)} of the training examples, drawn at even distances."

@@ -56,29 +56,29 @@ def page(files: StageFiles) -> Page:
     return Page("Evaluation report", subtitle(files), tiles, sections, facts(files), summary)
 
 
-def score_tiles(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Tile]:
+def score_tiles(files: StageFiles, part: str, results: Mapping[str, Any]) -> list[Tile]:
     """The main score."""
-    if not found.get("metrics"):
+    if not results.get("metrics"):
         return []
-    name = main_metric(files, found)
-    metric, interval = metric_of(name), interval_of(found, name)
-    notes = [counted(found["rows"], "row")] if part else []
+    name = main_metric(files, results)
+    metric, interval = metric_of(name), interval_of(results, name)
+    notes = [counted(results["rows"], "row")] if part else []
     notes += [f"95% interval {metric.interval(*interval)}"] if interval else []
     teacher = (files.results.get("teacher") or {}).get(part, {})
     notes += [f"its teacher {metric.written(teacher[name])}"] if name in teacher else []
-    notes.append(f"best constant prediction {metric.written(found['constant_baselines'].get(name))}")
-    notes += [f"{model} {metric.written(scores.get(name))}" for model, scores in found["simple_baselines"].items()]
+    notes.append(f"best constant prediction {metric.written(results['constant_baselines'].get(name))}")
+    notes += [f"{model} {metric.written(scores.get(name))}" for model, scores in results["simple_baselines"].items()]
     where = f" ({part})" if part else ""
-    return [Tile(f"{metric.title}{where}", metric.written(found["metrics"][name]), "; ".join(notes))]
+    return [Tile(f"{metric.title}{where}", metric.written(results["metrics"][name]), "; ".join(notes))]
 
 
-def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str:
+def score_summary(files: StageFiles, part: str, results: Mapping[str, Any]) -> str:
     """The main score in words, and whether the model has learned anything."""
-    if not found.get("metrics"):
+    if not results.get("metrics"):
         return ""
-    name, unit = main_metric(files, found), "row" if found["rows"] == 1 else "rows"
-    rows = " ".join(filter(None, (f"{found['rows']:,}", part, unit)))
-    metric, value, constant = metric_of(name), found["metrics"][name], found["constant_baselines"].get(name)
+    name, unit = main_metric(files, results), "row" if results["rows"] == 1 else "rows"
+    rows = " ".join(filter(None, (f"{results['rows']:,}", part, unit)))
+    metric, value, constant = metric_of(name), results["metrics"][name], results["constant_baselines"].get(name)
     if value is None:
         return f"{metric.title} of the {rows} could not be computed."
     if name == "accuracy" and files.task != "token-classification":  # there it is a share of tags, not of rows
@@ -87,32 +87,34 @@ def score_summary(files: StageFiles, part: str, found: Mapping[str, Any]) -> str
         text = f"{metric.title} on {rows}: {metric.written(value)}{f' ({metric.meaning})' if metric.meaning else ''}."
     if constant is None:
         return text
-    if has_one_answer(found, name):
+    if has_one_answer(results, name):
         return f"{text} All rows have the same answer, so that this does not show what the model has learned."
     text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}"
     others = {
-        model: scores[name] for model, scores in found["simple_baselines"].items() if scores.get(name) is not None
+        model: scores[name] for model, scores in results["simple_baselines"].items() if scores.get(name) is not None
     }
     text += "".join(f"; {model}, a simple model, {metric.written(value)}" for model, value in others.items()) + ": "
     compared = {"the best constant prediction": constant, **others}
     best = max(compared, key=lambda model: -compared[model] if metric.is_loss else compared[model])
-    good, sure = better_than(found, name, compared[best])
+    good, sure = better_than(results, name, compared[best])
     if sure:
         return f"{text}the model is clearly better{' than both' if others else ''}."
     return text + (f"the difference from {best} may be chance." if good else f"the model is no better than {best}.")
 
 
-def _rate(found: Mapping[str, Any]) -> str:
+def _rate(results: Mapping[str, Any]) -> str:
     return (
-        "predicted by folds" if found["rows_per_second"] is None else f"{found['rows_per_second']:,} rows per second"
+        "predicted by folds"
+        if results["rows_per_second"] is None
+        else f"{results['rows_per_second']:,} rows per second"
     )
 
 
-def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) -> list[Section]:
+def evaluation_sections(files: StageFiles, part: str, results: Mapping[str, Any]) -> list[Section]:
     """`part` is `validation`, `test`, or "" for `mybert evaluate`."""
     analysis, named = files.analysis(part), f" ({part})" if len(files.parts) > 1 else ""
     curves = [_calibration(analysis), _precision_recall(analysis, named)]
-    slices = [_slices(title, rows, found) for title, rows in (analysis.get("slices") or {}).items()]
+    slices = [_slices(title, rows, results) for title, rows in (analysis.get("slices") or {}).items()]
     limit = _PACKED // max(1, len(files.parts))
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
     graded = not files.is_regression
@@ -122,11 +124,11 @@ def evaluation_sections(files: StageFiles, part: str, found: Mapping[str, Any]) 
     return [
         Section(
             f"Scores{named}",
-            [_scores(found), _labels(found), _matrix(analysis)],
-            f"{counted(found['rows'], 'row')}, {_rate(found)}.",
+            [_scores(results), _labels(results), _matrix(analysis)],
+            f"{counted(results['rows'], 'row')}, {_rate(results)}.",
         ),
         Section(f"Probabilities{named}", curves, "How far the probabilities of the model can be trusted."),
-        Section(f"Thresholds{named}", _thresholds(analysis, found), _THRESHOLDS),
+        Section(f"Thresholds{named}", _thresholds(analysis, results), _THRESHOLDS),
         Section(f"Where it fails{named}", [*slices, _suspects(files, part, lines)], f"{_GROUPS} {numbering}"),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {_error_note(files)}"),
     ]
@@ -146,17 +148,17 @@ def _error_note(files: StageFiles) -> str:
     return _ERRORS.get(kind, _ERRORS["one answer"])
 
 
-def _scores(found: Mapping[str, Any]) -> Table:
+def _scores(results: Mapping[str, Any]) -> Table:
     rows = []
-    for name, value in found["metrics"].items():
-        metric, constant = metric_of(name), found["constant_baselines"].get(name)
-        interval = interval_of(found, name)
+    for name, value in results["metrics"].items():
+        metric, constant = metric_of(name), results["constant_baselines"].get(name)
+        interval = interval_of(results, name)
         shown = _interval(metric, value, interval, constant)
         between = metric.interval(*interval) if interval else "-"
-        simple = [_number(metric, scores.get(name)) for scores in found["simple_baselines"].values()]
+        simple = [_number(metric, scores.get(name)) for scores in results["simple_baselines"].values()]
         others = [_number(metric, constant), *simple]
         rows.append((metric.title, _number(metric, value), between, *others, shown, metric.meaning))
-    columns = ["metric", "value", "95% interval", "best constant prediction", *found["simple_baselines"]]
+    columns = ["metric", "value", "95% interval", "best constant prediction", *results["simple_baselines"]]
     columns += ["from 0 to 1", "meaning"]
     note = "The dot is the score and the band its interval. The line is the best constant prediction."
     if not any(isinstance(row[-2], Interval) for row in rows):
@@ -183,8 +185,8 @@ def _interval(
     return Interval(value, *(interval or (value, value)), other)
 
 
-def _labels(found: Mapping[str, Any]) -> Table | None:
-    labels = found.get("labels") or {}
+def _labels(results: Mapping[str, Any]) -> Table | None:
+    labels = results.get("labels") or {}
     if len(labels) < 2:
         return None
     rows = [
@@ -222,14 +224,15 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
 
 
 def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
-    found = analysis.get("calibration")
-    if not found:
+    calibration = analysis.get("calibration")
+    if not calibration:
         return None
-    bins = found["bins"]
+    bins = calibration["bins"]
     note = (
-        f"The model is {percent(found['confidence'])} sure on average and right in {percent(found['accuracy'])}. "
+        f"The model is {percent(calibration['confidence'])} sure on average and right in "
+        f"{percent(calibration['accuracy'])}. "
         "Where its curve is below the dashed line, it is too sure; above it, too cautious. The mean distance from the "
-        f"line, the expected calibration error, is {percent(found['expected_calibration_error'])}."
+        f"line, the expected calibration error, is {percent(calibration['expected_calibration_error'])}."
     )
     rows = [
         (
@@ -263,10 +266,10 @@ def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
     return line_chart(title, {"recall": lines}, y_label=y_label, as_share=True, x_as_share=True, note=note)
 
 
-def _thresholds(analysis: Mapping[str, Any], found: Mapping[str, Any]) -> list[Any]:
+def _thresholds(analysis: Mapping[str, Any], results: Mapping[str, Any]) -> list[Any]:
     """Precision, recall and F1 of each label by its threshold, and the best ones; older analyses lack thresholds."""
     curves = {name: curve for name, curve in (analysis.get("precision_recall") or {}).items() if "threshold" in curve}
-    labels = found.get("labels") or {}
+    labels = results.get("labels") or {}
     rows, charts, tried = [], [], []
     for name, curve in curves.items():
         measures = {measure: dict(zip(curve["threshold"], curve[measure], strict=True)) for measure in _MEASURES}
@@ -286,7 +289,7 @@ def _thresholds(analysis: Mapping[str, Any], found: Mapping[str, Any]) -> list[A
     return [control, Table("Best thresholds", columns, rows, note, size="whole"), *charts] if rows else []
 
 
-def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | None:
+def _slices(title: str, rows: list[dict], results: Mapping[str, Any]) -> Table | None:
     if len(rows) < 2:
         return None
     metric = rows[0]["metric"]
@@ -294,7 +297,7 @@ def _slices(title: str, rows: list[dict], found: Mapping[str, Any]) -> Table | N
     cells: list[tuple] = []
     for row in rows:
         interval = interval_of({"intervals_95": {metric: row.get("interval")}}, metric)
-        shown = _interval(named, row["score"], interval, found["metrics"].get(metric))
+        shown = _interval(named, row["score"], interval, results["metrics"].get(metric))
         between = named.interval(*interval) if interval else "-"
         cells.append((row["value"], row["rows"], _number(named, row["score"]), between, shown))
     columns = [title, "rows", named.title, "95% interval", "the line is the score of all rows"]

@@ -32,11 +32,11 @@ def page(files: StageFiles) -> Page:
         axes=AXES,
     )
     sections = []
-    for part, found in parts.items():
-        sections += evaluation_sections(files, part, found)
+    for part, part_results in parts.items():
+        sections += evaluation_sections(files, part, part_results)
     loss = {"Loss": {"loss": "training", "eval_loss": "validation"}}
     sections += [training_section(files, loss, chart), _runs(results), _data(results)]
-    tiles = [tile for part, found in parts.items() for tile in score_tiles(files, part, found)]
+    tiles = [tile for part, part_results in parts.items() for tile in score_tiles(files, part, part_results)]
     task = "regression" if files.is_regression else files.task.replace("-", " ")
     return Page(
         f"Fine-tuning report: {task}",
@@ -44,7 +44,7 @@ def page(files: StageFiles) -> Page:
         [*tiles, *training_tiles(results.get("best", {}))],
         sections,
         facts(files),
-        next((score_summary(files, part, found) for part, found in parts.items()), ""),
+        next((score_summary(files, part, part_results) for part, part_results in parts.items()), ""),
     )
 
 

@@ -57,16 +57,16 @@ def _changes(held_out: Mapping[str, Any]) -> list[str]:
     parts = []
     for text, title in (("domain", "held-out text of the domain"), ("general", "general text")):
         before, after = (held_out.get(text, {}).get(when) or {} for when in ("before", "after"))
-        found = []
+        changes = []
         words, trained = before.get("tokens_per_word"), after.get("tokens_per_word")
         if words and is_number(words) and is_number(trained) and (shown := f"{abs(trained / words - 1):.0%}") != "0%":
-            found.append(f"{shown} {_more(trained - words)} tokens")
+            changes.append(f"{shown} {_more(trained - words)} tokens")
         bits, left = before.get("bits_per_character"), after.get("bits_per_character")
         if is_number(bits) and is_number(left):
             change = f"{abs(left - bits):.2f} {_more(left - bits)}"
-            found.append(f"{'as many' if change.startswith('0.00') else change} bits per character")
-        if found:
-            parts.append(f"{' and '.join(found)} on {title}")
+            changes.append(f"{'as many' if change.startswith('0.00') else change} bits per character")
+        if changes:
+            parts.append(f"{' and '.join(changes)} on {title}")
     sentence = "; ".join(parts)
     return [sentence[0].upper() + sentence[1:]] if sentence else []
 
@@ -141,21 +141,21 @@ def _asked(word: dict) -> Share:
     return Share(share, f"{share:.1%}" if predicted == word["word"] else f"{share:.1%}, predicted “{predicted}”")
 
 
-def _adaptation(found: Mapping[str, Any]) -> Section:
+def _adaptation(adaptation: Mapping[str, Any]) -> Section:
     """Scores before and after the adaptation, and the words that it added."""
     tables = []
     scores = [
         (f"{text}: {name.replace('_', ' ')}", before, when["after"].get(name))
-        for text, when in (found.get("held_out") or {}).items()
+        for text, when in (adaptation.get("held_out") or {}).items()
         if {"before", "after"} <= when.keys()
         for name, before in when["before"].items()
     ]
     if scores:
         tables.append(Table("Held-out text", ["text and score", "before", "after"], scores))
-    if words := found.get("new_words"):
+    if words := adaptation.get("new_words"):
         rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words]
         tables.append(Table("New words", ["word", "former word pieces", "tokens saved"], rows, size="half"))
-    if nearest := found.get("nearest_tokens"):
+    if nearest := adaptation.get("nearest_tokens"):
         rows = [
             (word, " ".join(near.get("before", ())), " ".join(near.get("after", ()))) for word, near in nearest.items()
         ]
@@ -170,16 +170,16 @@ def _tokens(files: StageFiles) -> Section:
         ("accuracy_by_frequency", "By frequency of the token", "tokens ranked by frequency"),
         ("accuracy_by_kind", "By kind of token", "kind"),
     ):
-        if found := files.results.get(name):
-            rows = [(row["name"], row["tokens"], Share(row["accuracy"])) for row in found]
+        if groups := files.results.get(name):
+            rows = [(row["name"], row["tokens"], Share(row["accuracy"])) for row in groups]
             tables.append(Table(title, [column, "masked tokens", "accuracy"], rows, size="half"))
     return Section("Which tokens it gets right", tables, "On the held-out documents.")
 
 
 def _neighbours(files: StageFiles) -> Section | None:
-    found = files.results.get("neighbours")
-    if not found:
+    neighbours = files.results.get("neighbours")
+    if not neighbours:
         return None
-    rows = [(word, ", ".join(f"{other} {cosine:.2f}" for other, cosine in near)) for word, near in found.items()]
+    rows = [(word, ", ".join(f"{other} {cosine:.2f}" for other, cosine in near)) for word, near in neighbours.items()]
     table = Table("Nearest neighbours", ["word", "nearest words and their cosine similarity"], rows)
     return Section("Nearest neighbours of frequent words", [table], "By the input embeddings of the finished model.")

@@ -14,54 +14,54 @@ _SHOWN = 120  # characters of a document
 
 
 def page(files: StageFiles) -> Page:
-    found = files.results
-    if not found:
+    results = files.results
+    if not results:
         return Page("Evaluation report", subtitle(files), [], [], facts(files))
-    metric, title = found["metric"], metric_title(found["metric"])
+    metric, title = results["metric"], metric_title(results["metric"])
     worse = files.analysis().get("worse", {})
     tiles = [
-        Tile(f"{title}: {RETRIEVAL_SYSTEMS[name]}", f"{found[name][metric]:.3f}", _note(found, name))
+        Tile(f"{title}: {RETRIEVAL_SYSTEMS[name]}", f"{results[name][metric]:.3f}", _note(results, name))
         for name in RETRIEVAL_SYSTEMS
     ]
     sections = [
-        Section("Scores", [_scores(found, title), _differences(found)], "Means over the queries."),
+        Section("Scores", [_scores(results, title), _differences(results)], "Means over the queries."),
         Section("Where the model is worse", [_worse(name, one, title) for name, one in worse.items()]),
     ]
-    return Page("Evaluation of retrieval", subtitle(files), tiles, sections, facts(files), _summary(found))
+    return Page("Evaluation of retrieval", subtitle(files), tiles, sections, facts(files), _summary(results))
 
 
-def _note(found: Mapping[str, Any], name: str) -> str:
-    low, high = found["intervals_95"][name][found["metric"]] or (None, None)
+def _note(results: Mapping[str, Any], name: str) -> str:
+    low, high = results["intervals_95"][name][results["metric"]] or (None, None)
     return "" if low is None else f"95% interval {low:.3f} to {high:.3f}"
 
 
-def _summary(found: Mapping[str, Any]) -> str:
-    metric, queries = found["metric"], f"{found['rows']:,} {'query' if found['rows'] == 1 else 'queries'}"
-    difference = found["differences"]["bm25"][metric]
+def _summary(results: Mapping[str, Any]) -> str:
+    metric, queries = results["metric"], f"{results['rows']:,} {'query' if results['rows'] == 1 else 'queries'}"
+    difference = results["differences"]["bm25"][metric]
     low, high = difference["interval"] or (difference["mean"], difference["mean"])
     verdict = "no different from" if low <= 0 <= high else "better than" if low > 0 else "worse than"
-    hybrid = found["differences"]["hybrid"][metric]["mean"]
+    hybrid = results["differences"]["hybrid"][metric]["mean"]
     return (
-        f"On {queries} and {counted(found['documents'], 'document')} the model is {verdict} BM25 "
+        f"On {queries} and {counted(results['documents'], 'document')} the model is {verdict} BM25 "
         f"({metric_title(metric)} differs by {difference['mean']:+.3f}). Both together score "
-        f"{found['hybrid'][metric]:.3f}{': better than the model alone' if hybrid < 0 else ''}."
+        f"{results['hybrid'][metric]:.3f}{': better than the model alone' if hybrid < 0 else ''}."
     )
 
 
-def _scores(found: Mapping[str, Any], title: str) -> Table:
-    names, rows = list(found["model"]), []
+def _scores(results: Mapping[str, Any], title: str) -> Table:
+    names, rows = list(results["model"]), []
     for system, shown in RETRIEVAL_SYSTEMS.items():
-        value = found[system][found["metric"]]
-        low, high = found["intervals_95"][system][found["metric"]] or (value, value)
-        band = Interval(value, low, high, found["bm25"][found["metric"]])
-        rows.append((shown, *(Share(0.0, f"{found[system][name]:.3f}") for name in names), band))
+        value = results[system][results["metric"]]
+        low, high = results["intervals_95"][system][results["metric"]] or (value, value)
+        band = Interval(value, low, high, results["bm25"][results["metric"]])
+        rows.append((shown, *(Share(0.0, f"{results[system][name]:.3f}") for name in names), band))
     note = f"The band is the 95% interval of {title}; the line is BM25."
     return Table("Systems", ["ranked by", *map(metric_title, names), f"{title} from 0 to 1"], rows, note)
 
 
-def _differences(found: Mapping[str, Any]) -> Table:
+def _differences(results: Mapping[str, Any]) -> Table:
     rows = []
-    for other, of in found["differences"].items():
+    for other, of in results["differences"].items():
         for name, one in of.items():
             low, high = one["interval"] or (None, None)
             interval = "-" if low is None else f"{low:+.3f} to {high:+.3f}"

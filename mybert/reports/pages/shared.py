@@ -45,14 +45,14 @@ def subtitle(files: StageFiles) -> str:
 
 def facts(files: StageFiles) -> list[tuple[str, str]]:
     """Settings, training arguments, hardware and versions, as name and text."""
-    found = _entries(files, "choices") | _entries(files, "settings")
-    if found.get("max_tokens_per_batch") is not None:  # then a step has no fixed number of sequences
-        found.pop("sequences_per_step", None)
-    found["hardware"] = files.manifest.get("hardware")
-    found |= {f"version of {name}": number for name, number in _entries(files, "versions").items()}
+    entries = _entries(files, "choices") | _entries(files, "settings")
+    if entries.get("max_tokens_per_batch") is not None:  # then a step has no fixed number of sequences
+        entries.pop("sequences_per_step", None)
+    entries["hardware"] = files.manifest.get("hardware")
+    entries |= {f"version of {name}": number for name, number in _entries(files, "versions").items()}
     return [
         (name, (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))[:_SETTING])
-        for name, value in found.items()
+        for name, value in entries.items()
         if value not in (None, [], {})
     ]
 
@@ -84,13 +84,13 @@ def log_chart(
     lines, log = {}, _whole_intervals(log)
     for axis in axes:
         field, factor = AXES[axis]
-        found = [
+        curves = [
             Line(title, points, marked=name.startswith("eval_"))
             for name, title in names.items()
             if (points := {entry[field] * factor: entry[name] for entry in log if _has(entry, field, name)})
         ]
-        if found:
-            lines[axis] = found
+        if curves:
+            lines[axis] = curves
     if not lines:
         return None
     dashed = None if constant is None else ("best constant prediction", constant)
