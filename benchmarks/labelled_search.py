@@ -20,10 +20,9 @@ from transformers.utils import logging
 
 from mybert import finetune
 from mybert.retrieval.balance import balance
-from mybert.retrieval.document_vectors import DocumentVectors
-from mybert.retrieval.encoder import Encoder
+from mybert.retrieval.encoder import Encoder, Reranker
+from mybert.retrieval.passages import DocumentVectors
 from mybert.retrieval.ranking import combined, score_ranking
-from mybert.retrieval.reranker import Reranker
 from mybert.retrieval.words import best_rows
 
 _DEPTH = 100
