@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -118,7 +119,7 @@ def _describe_job(settings: CorpusSettings, sources: Sequence[Source], tokenizer
 
 
 def _store(scratch: Path, settings: CorpusSettings) -> StoredDocuments:
-    skipped: Counter = Counter()
+    skipped: Counter[str] = Counter()
     documents = read_documents(
         settings.inputs,
         text_column=settings.text_column,
@@ -150,11 +151,13 @@ def _plan(
     return shards
 
 
-def _make_shards(shards: list[Shard], scratch: Path, tokenizer: Path, settings: CorpusSettings) -> dict:
+def _make_shards(
+    shards: list[Shard], scratch: Path, tokenizer: Path, settings: CorpusSettings
+) -> dict[str, list[dict[str, Any]]]:
     """Returns the records of the shards, by part."""
     make = functools.partial(make_shard, folder=str(scratch), tokenizer=str(tokenizer), settings=settings)
     records = run_tasks(make, shards, settings, "examples")
-    parts: dict[str, list[dict]] = {"training": []}
+    parts: dict[str, list[dict[str, Any]]] = {"training": []}
     for shard, record in zip(shards, records, strict=True):
         parts.setdefault(shard.part, []).append(record)
     return parts

@@ -31,6 +31,7 @@ def require_room(
 
     While building, the examples exist twice: as shards and as the data set.
     """
+    assert settings.max_length is not None  # `build_corpus` has chosen it
     texts = read_stored(stored.folder, documents[:: max(1, len(documents) // SAMPLE_DOCUMENTS)])
     sample = [text[:SAMPLE_CHARACTERS] for text in texts]
     tokens = sum(map(len, tokenizer.backend.encode_batch_fast(sample, add_special_tokens=False)))

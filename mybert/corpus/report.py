@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +16,15 @@ _PERCENTILES = (0, 10, 50, 90, 100)
 _LARGE_SHARE = 0.1  # of the examples held out
 
 
-def measure(examples: pa.Table) -> Counter:
+def measure(examples: pa.Table) -> Counter[str]:
     """Number of examples of each length; the length is a string."""
     counts = np.bincount(pc.list_value_length(examples["input_ids"]).to_numpy())
     return Counter({str(length): int(counts[length]) for length in counts.nonzero()[0]})
 
 
-def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter) -> dict:
+def summarize(
+    parts: dict[str, list[dict[str, Any]]], documents: dict[str, Any], skipped: Counter[str]
+) -> dict[str, Any]:
     """`counts`, `statistics` by part and `skipped` by reason for the manifest, from records of `make_shard`."""
     counts = Counter(documents)
     for record in chain.from_iterable(parts.values()):
@@ -40,7 +43,7 @@ def summarize(parts: dict[str, list[dict]], documents: Counter, skipped: Counter
     }
 
 
-def length_counts(records: Iterable[dict]) -> Counter[int]:
+def length_counts(records: Iterable[dict[str, Any]]) -> Counter[int]:
     """Number of examples of each length, ascending, from records of `make_shard`."""
     counts: Counter[int] = Counter()
     for record in records:
@@ -48,7 +51,7 @@ def length_counts(records: Iterable[dict]) -> Counter[int]:
     return Counter(dict(sorted(counts.items())))
 
 
-def _statistics(records: list[dict]) -> dict:
+def _statistics(records: list[dict[str, Any]]) -> dict[str, Any]:
     counts = length_counts(records)
     lengths, up_to = np.array(list(counts), dtype=np.int64), np.cumsum(list(counts.values()))
     examples = int(up_to[-1]) if len(up_to) else 0
@@ -67,7 +70,7 @@ def _statistics(records: list[dict]) -> dict:
     return statistics | ({"is_next_share": 1 - sum(random) / examples} if random and examples else {})
 
 
-def print_report(facts: dict, settings: CorpusSettings, is_limit: bool) -> None:
+def print_report(facts: dict[str, Any], settings: CorpusSettings, is_limit: bool) -> None:
     """Prints the tables of a corpus and remarks on settings that were probably not intended.
 
     `is_limit` says whether the maximum length is that of the tokenizer.
@@ -103,7 +106,7 @@ def print_report(facts: dict, settings: CorpusSettings, is_limit: bool) -> None:
         print(remark)
 
 
-def _remarks(counts: dict, statistics: dict, validation_share: float) -> list[str]:
+def _remarks(counts: dict[str, Any], statistics: dict[str, Any], validation_share: float) -> list[str]:
     training, held = (counts.get(f"examples_{name}", 0) for name in ("training", "validation"))
     share, remarks = held / (training + held), []
     if validation_share and not held:

@@ -60,7 +60,7 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
         None, "another WordPiece tokenizer (folder or Hub name) to compare the new vocabulary with", reads=TOKENIZER
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "language", is_language(self.language), LANGUAGES)
         least = least_vocab_size(self.uncased)
@@ -121,7 +121,7 @@ class CorpusSettings(ResumeOptions, DocumentSettings):
         choices=ENGINES,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "language", is_language(self.language), LANGUAGES)
         for name in self.filter:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -25,7 +26,11 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that it has an inverse modulo
 
 
 def write_statistics(
-    folder: Path, stored: Path, documents: np.ndarray, parts: dict[str, list[dict]], settings: CorpusSettings
+    folder: Path,
+    stored: Path,
+    documents: np.ndarray,
+    parts: dict[str, list[dict[str, Any]]],
+    settings: CorpusSettings,
 ) -> None:
     """Writes results.json. It depends on the documents, the examples and the settings alone.
 
@@ -56,7 +61,7 @@ def evenly(values: np.ndarray | range, count: int) -> np.ndarray:
     return np.asarray(values)[np.unique(places)]
 
 
-def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -> dict:
+def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -> dict[str, Any]:
     """Sentences and tokens of each document, tokens of a word, and the words that are [UNK]."""
     split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
     plain = plain_tokenizer(str(tokenizer))
@@ -64,7 +69,7 @@ def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -
     sentences = [len(split(text)) for text in texts]
     sizes = plain.encode(texts)[1].tolist()
     words = tokens = divided = 0
-    unknown: Counter = Counter()
+    unknown: Counter[str] = Counter()
     texts = [text[:_WORDS_OF] for text in texts]
     for text, encoding in zip(texts, plain.backend.encode_batch(texts, add_special_tokens=False), strict=True):
         of_word = Counter(encoding.word_ids)
@@ -83,7 +88,7 @@ def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -
     }
 
 
-def _marks_removed(texts: list[str], tokenizer: MyBertTokenizer) -> dict:
+def _marks_removed(texts: list[str], tokenizer: MyBertTokenizer) -> dict[str, Any]:
     """The share of characters that are removed as combining marks, and words that become equal."""
     if not tokenizer.strips_accents:
         return {}
@@ -101,9 +106,10 @@ def _doubling(values: list[int]) -> dict[str, int]:
     return {str(bits) if bits < 2 else f"{2 ** (bits - 1)} to {2**bits - 1}": counts[bits] for bits in bits_of}
 
 
-def _frequent_tokens(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> dict:
+def _frequent_tokens(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     some = examples.select(evenly(range(len(examples)), _EXAMPLES))
     counts = sum(np.bincount(ids, minlength=len(tokenizer)) for ids in _token_ids(some, 1000))
+    assert isinstance(counts, np.ndarray)  # not the 0 of an empty sum: a corpus has examples
     counts[tokenizer.all_special_ids] = 0
     order = [i for i in np.argsort(-counts, kind="stable").tolist() if counts[i]]
     pieces = list(zip(tokenizer.convert_ids_to_tokens(order), counts[order].tolist(), strict=True))
@@ -117,7 +123,7 @@ def _token_ids(examples: datasets.Dataset, batch_size: int) -> Iterator[np.ndarr
         yield batch["input_ids"].combine_chunks().flatten().to_numpy()
 
 
-def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[dict]:
+def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[dict[str, Any]]:
     shown = []
     for row in examples.select(evenly(range(len(examples)), _SHOWN_EXAMPLES)):
         ids = row["input_ids"]
@@ -134,7 +140,7 @@ def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBas
     return shown
 
 
-def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> dict:
+def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> dict[str, Any]:
     """Counts spans of held-out examples that also occur in training examples, at any position.
 
     Spans are compared by rolling hashes (Karp and Rabin 1987) of all positions of the first training examples.

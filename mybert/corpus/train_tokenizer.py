@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mybert.artifacts.engines import explain_killed
 from mybert.artifacts.manifest import write_manifest
@@ -50,14 +51,15 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
         UserError: the output exists, an input cannot be read, the documents contain no words, or `compare` cannot be
             loaded.
     """
-    replacing = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
+    replacing: dict[str, Any] = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
     refuse_existing(settings.output, **replacing)
     strip = strips_accents(settings.strip_accents, settings.language)
-    options = {"do_lower_case": settings.uncased, "strip_accents": strip, "model_max_length": 512}
+    options: dict[str, Any] = {"do_lower_case": settings.uncased, "strip_accents": strip, "model_max_length": 512}
     tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
     if settings.compare:
         tokenizers.append(load_wordpiece(settings.compare, "--compare"))
-    seen, skipped = Counter(), Counter()
+    seen: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     word_counts, removed = _count_words(settings, tokenizers, options, seen, skipped)
     if advise_size:
         _warn_of_size(settings, word_counts[0])
@@ -97,8 +99,12 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
 
 
 def _count_words(
-    settings: TokenizerSettings, tokenizers: list[MyBertTokenizer], options: dict, seen: Counter, skipped: Counter
-) -> tuple[list[Counter], RemovedMarks]:
+    settings: TokenizerSettings,
+    tokenizers: list[MyBertTokenizer],
+    options: dict[str, Any],
+    seen: Counter[str],
+    skipped: Counter[str],
+) -> tuple[list[Counter[str]], RemovedMarks]:
     """The words of each tokenizer, and the marks that those with stripped accents remove."""
     with_marks = MyBertTokenizer(SPECIAL_TOKENS, **options | {"strip_accents": False})
     with explain_killed(), Bar(desc="counting words", unit="characters") as bar:
@@ -117,7 +123,7 @@ def _count_words(
     return word_counts, RemovedMarks(0, [])
 
 
-def _texts(settings: TokenizerSettings, seen: Counter, skipped: Counter) -> Iterator[str]:
+def _texts(settings: TokenizerSettings, seen: Counter[str], skipped: Counter[str]) -> Iterator[str]:
     documents = read_documents(
         settings.inputs, text_column=settings.text_column, errors=settings.errors, skipped=skipped
     )
@@ -127,7 +133,7 @@ def _texts(settings: TokenizerSettings, seen: Counter, skipped: Counter) -> Iter
         yield document.text
 
 
-def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
+def _warn_of_size(settings: TokenizerSettings, word_counts: Counter[str]) -> None:
     """Warns if the vocabulary has more tokens than the text has distinct words."""
     if settings.vocab_size <= len(word_counts):
         return
@@ -145,7 +151,7 @@ def _warn_of_size(settings: TokenizerSettings, word_counts: Counter) -> None:
     )
 
 
-def _warn_of_marks(settings: TokenizerSettings, removed: RemovedMarks, words: Counter) -> None:
+def _warn_of_marks(settings: TokenizerSettings, removed: RemovedMarks, words: Counter[str]) -> None:
     """Warns if the text loses many combining marks, so that different words become equal."""
     share = removed.share(words)
     if share < MANY_MARKS:
@@ -162,7 +168,9 @@ def _warn_of_marks(settings: TokenizerSettings, removed: RemovedMarks, words: Co
     )
 
 
-def _print_report(settings: TokenizerSettings, seen: Counter, skipped: Counter, reports: list[dict]) -> None:
+def _print_report(
+    settings: TokenizerSettings, seen: Counter[str], skipped: Counter[str], reports: list[dict[str, int | float]]
+) -> None:
     rows = [("characters", *[seen["characters"]] * len(reports))]
     for name in reports[0]:
         values = [report[name] for report in reports]

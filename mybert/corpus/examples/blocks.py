@@ -28,7 +28,7 @@ def block_to_examples(
     settings: CorpusSettings,
     key: str,
     dupes: int,
-) -> tuple[pa.Table, Counter]:
+) -> tuple[pa.Table, Counter[str]]:
     """Builds the examples of some documents. The result depends on the arguments alone.
 
     Args:
@@ -42,6 +42,7 @@ def block_to_examples(
         counts: `sentences`, `tokens`, `unknown_tokens`, `documents_without_tokens`, `examples`, `truncated`, `short`,
             `tokens_cut`; `random_next`, examples with a random B.
     """
+    assert settings.max_length is not None  # `build_corpus` has chosen it
     ids, documents, counts = _tokenise(texts, identities, tokenizer, settings)
     pairs: list[Pair] = []
     for dupe in range(dupes):
@@ -72,7 +73,9 @@ def block_to_examples(
     return _assemble(ids, of, tokenizer, settings.nsp), counts
 
 
-def _tokenise(texts, identities, tokenizer: PlainTokenizer, settings: CorpusSettings):
+def _tokenise(
+    texts: Sequence[str], identities: Sequence[int], tokenizer: PlainTokenizer, settings: CorpusSettings
+) -> tuple[np.ndarray, TokenisedDocuments, Counter[str]]:
     """
     Returns:
         ids: (tokens,) int32, the concatenated sentences.

@@ -121,7 +121,9 @@ def full_sentences(
     return pairs
 
 
-def _in_another_document(documents: TokenisedDocuments, document: int, start, middle, wanted: int, rng):
+def _in_another_document(
+    documents: TokenisedDocuments, document: int, start: int, middle: int, wanted: int, rng: random.Random
+) -> tuple[int, int]:
     identities, bounds = documents.identities, documents.bounds
     other = document
     while identities[other] == identities[document]:
@@ -130,7 +132,9 @@ def _in_another_document(documents: TokenisedDocuments, document: int, start, mi
     return first, documents.reach(first, wanted, bounds[other + 1])
 
 
-def _elsewhere_in_document(documents: TokenisedDocuments, document: int, start: int, middle: int, wanted: int, rng):
+def _elsewhere_in_document(
+    documents: TokenisedDocuments, document: int, start: int, middle: int, wanted: int, rng: random.Random
+) -> tuple[int, int] | None:
     """Sentences before A, or after A but not directly after it; None if there are none."""
     low, high = documents.bounds[document], documents.bounds[document + 1]
     before, after = start - low, max(0, high - (middle + 1))
@@ -143,9 +147,18 @@ def _elsewhere_in_document(documents: TokenisedDocuments, document: int, start: 
     return first, documents.reach(first, wanted, high)
 
 
-def _truncated(offsets, a, b, is_random: bool, is_short: bool, max_tokens: int, rng: random.Random) -> Pair:
+def _truncated(
+    offsets: list[int],
+    segment_a: tuple[int, int],
+    segment_b: tuple[int, int],
+    is_random: bool,
+    is_short: bool,
+    max_tokens: int,
+    rng: random.Random,
+) -> Pair:
     """Removes tokens from the longer segment (B if equal), each from the front or back at random."""
-    a, a_end, b, b_end = offsets[a[0]], offsets[a[1]], offsets[b[0]], offsets[b[1]]
+    a, a_end = offsets[segment_a[0]], offsets[segment_a[1]]
+    b, b_end = offsets[segment_b[0]], offsets[segment_b[1]]
     cut = max(0, a_end - a + b_end - b - max_tokens)
     if cut:
         surplus = (a_end - a) - (b_end - b)

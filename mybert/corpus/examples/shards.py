@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -67,7 +68,7 @@ def plan_shards(part: str, lengths: np.ndarray, dupes: int) -> list[Shard]:
     return [Shard(f"{part}-shard-{number:05d}", part, blocks) for number, blocks in enumerate(shards)]
 
 
-def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSettings) -> dict:
+def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSettings) -> dict[str, Any]:
     """Writes the examples of a shard, unless it is finished.
 
     Args:
@@ -80,7 +81,8 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
     if (record := finished(path)) is not None:
         return record
     order = np.load(path.with_name(f"{shard.part}.npy"), mmap_mode="r")
-    counts, lengths = Counter(), Counter()
+    counts: Counter[str] = Counter()
+    lengths: Counter[str] = Counter()
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # a node assumed lost may write the same shard
     with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_stream(sink, example_schema(settings.nsp)) as writer:
         for block in shard.blocks:
@@ -97,7 +99,7 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
     return record
 
 
-def finished(path: Path) -> dict | None:
+def finished(path: Path) -> dict[str, Any] | None:
     """The record of a shard; None if the shard is incomplete or damaged."""
     try:
         record = parse_json(path.with_suffix(".json").read_bytes())

@@ -60,10 +60,10 @@ class PlainTokenizer:
         self._ids = np.concatenate([self._ids, np.fromiter(chain.from_iterable(token_ids), np.int32)])
 
 
-class _Numbers(dict):
+class _Numbers(dict[str, int]):
     """Numbers of strings in the order of their first use; `new` are those without ids."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.new: list[str] = []
 

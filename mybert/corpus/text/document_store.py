@@ -49,13 +49,13 @@ class StoredDocuments:
     lengths: np.ndarray
     identities: np.ndarray
     size: int
-    counts: Counter
-    skipped: Counter
+    counts: Counter[str]
+    skipped: Counter[str]
     sha256: str
 
 
 def store_documents(
-    documents: Iterable[Document], folder: Path, settings: CorpusSettings, skipped: Counter
+    documents: Iterable[Document], folder: Path, settings: CorpusSettings, skipped: Counter[str]
 ) -> StoredDocuments:
     """Writes the documents that are not blank to `folder`. `skipped` comes from `read_documents`."""
     counts = Counter(documents_read=0, documents_empty=0)
@@ -77,7 +77,9 @@ def store_documents(
     for name, values in (("offsets", offsets), ("lengths", lengths), ("identities", identities)):
         np.save(folder / f"{name}.npy", np.frombuffer(values, dtype=np.int64))
     write_json(folder / _FACTS, {"counts": counts, "skipped": skipped, "sha256": whole.hexdigest()})
-    return open_stored(folder)
+    stored = open_stored(folder)
+    assert stored is not None  # its facts have just been written
+    return stored
 
 
 def open_stored(folder: Path) -> StoredDocuments | None:
@@ -91,7 +93,7 @@ def open_stored(folder: Path) -> StoredDocuments | None:
     return StoredDocuments(folder, lengths, identities, size, counts, skipped, facts["sha256"])
 
 
-def _texts(documents, settings: CorpusSettings, counts: Counter) -> Iterator[str]:
+def _texts(documents: Iterable[Document], settings: CorpusSettings, counts: Counter[str]) -> Iterator[str]:
     split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
     for document in Bar(documents, desc="reading", unit="documents"):
         parts = [document.text]
@@ -169,7 +171,8 @@ def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
     `lengths` (documents,) are characters.
     """
     sums = np.concatenate([[0], np.cumsum(lengths)])
-    blocks, start = [], 0
+    blocks: list[tuple[int, int]] = []
+    start = 0
     while start < len(lengths):
         full, huge = np.searchsorted(sums, sums[start] + [_BLOCK_CHARACTERS, _BLOCK_MAX_CHARACTERS])
         end = min(max(start + _BLOCK_DOCUMENTS, full), max(start + _BLOCK_MIN_DOCUMENTS, huge))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -28,6 +29,7 @@ _SEQUENCES_PER_CALL = 10_000  # each has _PERMUTATIONS values in memory
 def without_near_duplicates(stored: StoredDocuments, documents: np.ndarray, settings: CorpusSettings) -> np.ndarray:
     """Removes the documents linked to an earlier one by a chain of similar pairs. Indices ascend."""
     threshold, folder = settings.deduplicate_near, str(stored.folder)
+    assert threshold is not None  # otherwise `select_documents` does not call this
     bands, rows = _banding(threshold)
     tasks = list(enumerate(in_tasks(documents, stored.lengths[documents])))
     write = functools.partial(_write_keys, bands=bands, rows=rows, folder=folder)
@@ -88,7 +90,7 @@ def _signature(text: str) -> np.ndarray:
 
 
 @functools.cache
-def _empty_signature():
+def _empty_signature() -> Any:
     from datasketch import MinHash
 
     return MinHash(num_perm=_PERMUTATIONS)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from mybert.corpus.text.near_duplicates import without_near_duplicates
 _KEPT, _COUNTS = "kept.npy", "kept.json"
 
 
-def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> tuple[np.ndarray, dict]:
+def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> tuple[np.ndarray, dict[str, Any]]:
     """Applies filters, then `deduplicate`, then `deduplicate_near`. An interrupted build reads its selection again.
 
     Returns:
