@@ -52,8 +52,8 @@ class AdaptSettings(RunResumeOptions, TextSettings):
     )
     model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)", reads=MODEL)
     output: str = setting("", "folder of the adapted model", kw_only=True, writes=FOLDER)
-    task_data: list[str] | None = declare.data(
-        None, "labelled rows whose texts are used as text of the domain", reads=ROWS
+    task_data: list[str] = declare.data(
+        default_factory=list, help="labelled rows whose texts are used as text of the domain", reads=ROWS
     )
     new_words: int | str | None = declare.model(
         None,
@@ -65,16 +65,18 @@ class AdaptSettings(RunResumeOptions, TextSettings):
         "file of words to add, one per line, before those of --new-words",
         reads="mybert.adaptation.settings:check_words",
     )
-    replay: list[str] | None = declare.data(
-        None,
-        f"general text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out",
+    replay: list[str] = declare.data(
+        default_factory=list,
+        help=f"general text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out",
         reads=TEXTS,
     )
     replay_share: float = declare.data(
         0.2, "share of the training text that comes from --replay (0 to 0.9)", within="[0, 0.9]"
     )
-    general: list[str] | None = declare.data(
-        None, "general text for measuring forgetting (default: the held-out part of --replay)", reads=TEXTS
+    general: list[str] = declare.data(
+        default_factory=list,
+        help="general text for measuring forgetting (default: the held-out part of --replay)",
+        reads=TEXTS,
     )
     freeze: str = declare.model(
         "nothing",
@@ -142,4 +144,4 @@ class TrimSettings(TextSettings):
     )
     model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)", reads=MODEL)
     output: str = setting("", "folder of the smaller model", kw_only=True, writes=FOLDER)
-    task_data: list[str] | None = declare.data(None, "labelled rows whose tokens are kept", reads=ROWS)
+    task_data: list[str] = declare.data(default_factory=list, help="labelled rows whose tokens are kept", reads=ROWS)

@@ -212,7 +212,7 @@ class TrimKeywords(CommandKeywords, TextKeywords, total=False):
     columns: Name | Sequence[Name] | Mapping[str, object] | None
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
-    task_data: Name | Sequence[Name] | None
+    task_data: Name | Sequence[Name]
 
 class SearchKeywords(TypedDict, total=False):
     config: Name
@@ -348,12 +348,12 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
     columns: Name | Sequence[Name] | Mapping[str, object] | None
     inputs: Name | Sequence[Name] | None
     model: Required[Name]
-    task_data: Name | Sequence[Name] | None
+    task_data: Name | Sequence[Name]
     new_words: int | Name | None
     words: Name | None
-    replay: Name | Sequence[Name] | None
+    replay: Name | Sequence[Name]
     replay_share: float
-    general: Name | Sequence[Name] | None
+    general: Name | Sequence[Name]
     freeze: Literal["nothing", "encoder", "all"]
     lora_rank: int | None
     time_budget: Name | None

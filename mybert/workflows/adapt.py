@@ -66,7 +66,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         raise UserError("mybert adapt supports one process only; start it without torchrun")
     if settings.words:
         check_words(settings.words)
-    names = settings.inputs, settings.task_data, settings.replay, settings.general
+    names = settings.inputs or [], settings.task_data, settings.replay, settings.general
     inputs = [settings.model, settings.words, *itertools.chain(*names)]
     folder = RunFolder(settings, STAGE, inputs)
     folder.check_same(settings, _describe_inputs(settings), arguments, decisive_arguments(arguments))
@@ -97,9 +97,9 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     return folder.path
 
 
-def _describe_inputs(settings: AdaptSettings) -> dict[str, dict]:
+def _describe_inputs(settings: AdaptSettings) -> dict[str, dict[str, Any]]:
     inputs = {"model": identity(settings.model)}
-    for kind, names in (("input", settings.inputs), ("replay", settings.replay), ("general", settings.general)):
+    for kind, names in (("input", settings.inputs or []), ("replay", settings.replay), ("general", settings.general)):
         sources = describe_sources(find_sources(names))
         inputs |= {name.replace("input", kind, 1): entry for name, entry in sources.items()}
     inputs |= {f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)}
@@ -146,7 +146,8 @@ def task_texts(settings: AdaptSettings | TrimSettings) -> Iterator[str]:
     """Yields the texts of each row of --task-data as one document; none of a row without text."""
     for name in settings.task_data:
         kind = task_class(settings.task)
-        task = kind(kind.Options.of({"columns": settings.columns}), None)
+        # reading texts needs no configuration of a model
+        task = kind(kind.Options.of({"columns": settings.columns}), None)  # type: ignore[arg-type]
         try:
             split = read_split(name, task, labelled=False)
         except UserError as error:
@@ -187,9 +188,8 @@ def _train(
     )
 
 
-def _training_settings(
-    settings: AdaptSettings, start: Path, output: Path, time_budget: str | None
-) -> PretrainSettings:
+def _training_settings(settings: AdaptSettings, start: Path, output: Path, time_budget: Any) -> PretrainSettings:
+    """`time_budget` is a text, which `PretrainSettings` converts."""
     return PretrainSettings(
         corpus=str(output.parent / CORPUS),
         output=str(output),
@@ -216,7 +216,7 @@ def _pretrain(
 def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: bool) -> dict[str, Any]:
     """Scores on held-out text, and the nearest tokens of new words, before and after training."""
     names = {"before": settings.model, "after": str(work / _MODEL)}
-    held_out: dict[str, dict] = {}
+    held_out: dict[str, dict[str, Any]] = {}
     for when, name in names.items():
         has_head = settings.eval_characters and not (new_head and when == "before")
         scorer = Scorer(name) if has_head else None
@@ -225,7 +225,7 @@ def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: 
             if sample := passages(read_texts(work / file), settings.eval_characters or 1):
                 scores = held_out_scores(tokenizer, scorer, read_texts(work / file), sample)
                 held_out.setdefault(title, {})[when] = scores
-    nearest: dict[str, dict] = {}
+    nearest: dict[str, dict[str, Any]] = {}
     for when, name in (("before", START), ("after", _MODEL)) if new_ids else ():
         opened = open_checkpoint(str(work / name), MyBertForPreTraining, new_head=True)
         table = opened.model.get_input_embeddings().weight
@@ -234,7 +234,7 @@ def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: 
     return {"held_out": held_out, "nearest_tokens": nearest}
 
 
-def _publish(settings: AdaptSettings, output: Path, facts: dict) -> dict:
+def _publish(settings: AdaptSettings, output: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """Copies the trained model to the output folder and adds `facts` to its results.json, which is returned."""
     ignored = shutil.ignore_patterns(MANIFEST, "checkpoint-*", "damaged-checkpoint-*")
     shutil.copytree(output / _WORK / _MODEL, output, dirs_exist_ok=True, ignore=ignored)

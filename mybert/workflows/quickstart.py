@@ -85,7 +85,7 @@ class QuickstartSettings(TextOptions, ResumeOptions):
     max_steps: int = declare.training(2400, "Optimizer steps of pretraining (1 or more).", least=1)
     seed: int = declare.seeds(0, "Random seed (0 or more).")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "language", is_language(self.language), LANGUAGES)
         check(self, "text", STDIN not in self.text, "files: standard input can be read only once")
@@ -196,6 +196,7 @@ def _faster_optimizer(settings: "PretrainSettings") -> str:
     from mybert.pretraining.planning.measurement import measure_steps
 
     arguments, names = PretrainingArguments(output_dir=settings.output), ["muon", "adamw"]
+    assert settings.corpus is not None and settings.max_tokens_per_batch is not None  # `_pretrain` gives both
     batch, corpus = settings.max_tokens_per_batch, Corpus.load(settings.corpus)
     times = measure_steps(settings, arguments, corpus, batch, _MEASURING, types=[FLOAT], optimizers=names)
     speeds = {name: times.tokens_per_second(FLOAT, name, batch) for name in names}

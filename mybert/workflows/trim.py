@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -49,17 +50,18 @@ def trim(settings: TrimSettings) -> Path:
         UserError: the checkpoint or a text cannot be used, no token can be removed, or outputs differ. Nothing is
             written then.
     """
-    replacing = {
+    replacing: dict[str, Any] = {
         "overwrite": settings.overwrite,
         "stage": STAGE,
-        "inputs": [settings.model, *settings.inputs, *settings.task_data],
+        "inputs": [settings.model, *(settings.inputs or []), *settings.task_data],
     }
     refuse_existing(settings.output, **replacing)
     checkpoint = open_checkpoint(settings.model)
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if tokenizer is None:
         raise UserError(f"checkpoint {settings.model} has no tokenizer; trim needs it to find the tokens of the text")
-    counts, sample = Counter(), []
+    counts: Counter[str] = Counter()
+    sample: list[str] = []
     needed = _needed_pieces(_documents(settings, counts, sample), tokenizer)
     trimmed, kept = _trim_tokenizer(tokenizer, needed)
     if len(kept) == model.config.vocab_size:
@@ -82,7 +84,7 @@ def trim(settings: TrimSettings) -> Path:
             settings=settings,
             inputs={
                 "model": identity(settings.model),
-                **describe_sources(find_sources(settings.inputs)),
+                **describe_sources(find_sources(settings.inputs or [])),
                 **{f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)},
             },
             counts={**counts, "parameters": after["parameters"]},
@@ -93,8 +95,8 @@ def trim(settings: TrimSettings) -> Path:
     return Path(settings.output)
 
 
-def _documents(settings: TrimSettings, counts: Counter, sample: list[str]) -> Iterator[str]:
-    for text in chain(documents(settings.inputs, settings), task_texts(settings)):
+def _documents(settings: TrimSettings, counts: Counter[str], sample: list[str]) -> Iterator[str]:
+    for text in chain(documents(settings.inputs or [], settings), task_texts(settings)):
         counts["documents"] += 1
         counts["characters"] += len(text)
         if len(sample) < _COMPARED:
@@ -155,7 +157,7 @@ def _refuse_different(expected: dict[str, torch.Tensor], trimmed: dict[str, torc
 
 
 def _print(settings: TrimSettings, before: dict[str, int], after: dict[str, int], compared: int) -> None:
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (name, before[name], after[name], f"{after[name] / before[name]:.1%}") for name in ("tokens", "parameters")
     ]
     sizes = [with_unit(counts["bytes"], "B") for counts in (before, after)]
