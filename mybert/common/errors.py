@@ -27,7 +27,8 @@ def needing(extra: str, user: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UserError(f"{user} needs {error.name}: pip install 'mybert[{extra}]'") from error
+        package = (error.name or str(error)).split(".")[0]
+        raise UserError(f"{user} needs {package}: pip install 'mybert[{extra}]'") from error
 
 
 _LONGEST = 300

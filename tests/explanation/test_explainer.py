@@ -291,5 +291,5 @@ def test_a_mistake_is_one_line_and_writes_nothing(models, tmp_path, capsys, monk
 
 def test_a_missing_package_is_named_with_its_extra(models, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "captum.attr", None)
-    with pytest.raises(UserError, match=r"pip install 'mybert\[explain\]'"):
+    with pytest.raises(UserError, match=r"needs captum: pip install 'mybert\[explain\]'"):
         Explainer(models("classifier"))
