@@ -1,4 +1,4 @@
-"""Languages: their codes, and what combining marks mean in them."""
+"""Languages: their codes, and how their text is normalised."""
 
 import functools
 import re
@@ -13,17 +13,6 @@ _TWO_LETTER_CODES = (
     "sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh "
     "yi yo za zh zu"
 )
-# Languages in scripts without case, in Cyrillic (й is another letter than и), and Vietnamese.
-_KEEP_MARKS = (
-    "ab am ar as av ba be bg bh bn bo ce cr cu cv dv dz fa gu he hi ii iu ja kk km kn ko ks kv ky lo mk ml mn mr my "
-    "ne oj or os pa pi ps ru sa sd si sr ta te tg th ti tt ug uk ur vi yi zh "
-    "abk acm aeb ady alt amh apc apd ara arb arq ars ary arz asm ava awa azb bak bel ben bgc bho bih bod bpy brx bua "
-    "bul bur che chi chu chv ckb cmn cre div doi dzo fas gez gom guj heb hin hne iii iku inh jpn kan kas kat kaz kbd "
-    "khk khm kir kjh kok kom kor krc kum ksw lao lbe lez lzh mac mag mai mal mar mdf mhr mkd mni mnw mon mya myv nan "
-    "nep npi nqo oji ori ory oss pan pbt per pes pli pnb prs pus raj rus sah san sat shn sin skr snd srp syr tam tat "
-    "tcy tel tgk tha tib tig tir tyv tzm udm uig ukr urd vie wuu xal yid yue zgh zho"
-)
-
 
 MANY_MARKS = 0.005
 """Share of characters that are removed as marks, above which words are confused; German loses 0.012."""
@@ -39,20 +28,15 @@ def is_language(code: str) -> bool:
     return known and all(re.fullmatch("[a-z0-9]+", subtag) for subtag in subtags)
 
 
-def keeps_marks(code: str) -> bool:
-    """Whether letters with and without combining marks are different letters in a language.
+def normalization(code: str, uncased: bool | None, strip_accents: bool | None) -> tuple[bool, bool | None]:
+    """`do_lower_case` and `strip_accents` of a tokenizer for a language; None stands for the default.
 
-    False for languages in Latin or Greek script, except Vietnamese: uncased BERTs of these remove marks. A subtag
-    names another script: `uz-cyrl`, `sr-latn`.
+    English is lower-cased and, if it is, its accents are removed, as in the original BERT. In other languages, case
+    and marks tell words apart: *schon* and *schön*, *Reich* and *reich*, में and मैं.
     """
-    language, *subtags = code.split("-")
-    script = next((subtag for subtag in subtags if re.fullmatch("[a-z]{4}", subtag)), None)
-    return language in _KEEP_MARKS.split() if script is None else script not in ("latn", "grek")
-
-
-def strips_accents(given: bool | None, code: str) -> bool | None:
-    """`strip_accents` of a tokenizer for a language; None: if it lower-cases, as in the original BERT."""
-    return False if given is None and keeps_marks(code) else given
+    is_english = code.split("-")[0] in ("en", "eng")
+    lower_case = is_english if uncased is None else uncased
+    return lower_case, False if strip_accents is None and not is_english else strip_accents
 
 
 @functools.cache

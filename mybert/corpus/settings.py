@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from mybert.common.errors import UserError
-from mybert.common.languages import LANGUAGES, is_language
+from mybert.common.languages import LANGUAGES, is_language, normalization
 from mybert.settings import declare
 from mybert.settings.declare import TEXTS, TOKENIZER, check, check_effect, setting
 from mybert.settings.shared import ENGINES, CasingOptions, OutputFolder, ProcessesOption, ResumeOptions
@@ -44,7 +44,7 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
     vocab_size: int = declare.model(
         30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
     )
-    language: str = declare.data("en", "language of the text (ISO 639 code); it decides whether marks are removed")
+    language: str = declare.data("en", "language of the text (ISO 639 code); only English is lower-cased")
     min_frequency: int = declare.model(
         2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)", least=1
     )
@@ -63,7 +63,8 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "language", is_language(self.language), LANGUAGES)
-        least = least_vocab_size(self.uncased)
+        lower_case, _ = normalization(self.language, self.uncased, self.strip_accents)
+        least = least_vocab_size(lower_case)
         check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
 
 

@@ -1,5 +1,6 @@
 """`mybert tokenizer`: documents to a tokenizer folder, with a report on the vocabulary."""
 
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from mybert.artifacts.engines import explain_killed
 from mybert.artifacts.manifest import write_manifest
 from mybert.artifacts.staging import refuse_existing, staged_folder
 from mybert.common.errors import UserError, short
-from mybert.common.languages import MANY_MARKS, strips_accents
+from mybert.common.languages import MANY_MARKS, normalization
 from mybert.common.machine import usable_cores
 from mybert.common.metrics import percent
 from mybert.common.progress import Bar
@@ -53,8 +54,9 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
     """
     replacing: dict[str, Any] = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
     refuse_existing(settings.output, **replacing)
-    strip = strips_accents(settings.strip_accents, settings.language)
-    options: dict[str, Any] = {"do_lower_case": settings.uncased, "strip_accents": strip, "model_max_length": 512}
+    lower_case, strip = normalization(settings.language, settings.uncased, settings.strip_accents)
+    settings = dataclasses.replace(settings, uncased=lower_case, strip_accents=strip)
+    options: dict[str, Any] = {"do_lower_case": lower_case, "strip_accents": strip, "model_max_length": 512}
     tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
     if settings.compare:
         tokenizers.append(load_wordpiece(settings.compare, "--compare"))
@@ -69,7 +71,7 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
         vocabulary = train_wordpiece(
             word_counts[0],
             settings.vocab_size,
-            do_lower_case=settings.uncased,
+            do_lower_case=lower_case,
             min_frequency=settings.min_frequency,
             character_coverage=settings.character_coverage,
             pad_to_multiple_of=settings.pad_to_multiple_of,
@@ -138,7 +140,7 @@ def _warn_of_size(settings: TokenizerSettings, word_counts: Counter[str]) -> Non
     if settings.vocab_size <= len(word_counts):
         return
     frequent = sum(count >= _FREQUENT for count in word_counts.values())
-    needed = least_vocab_size(settings.uncased) + frequent
+    needed = least_vocab_size(bool(settings.uncased)) + frequent
     unit = 10 ** max(len(str(needed)) - 2, 0)
     suggested = -(-needed // unit) * unit  # two digits, rounded up
     if suggested >= settings.vocab_size:

@@ -33,7 +33,7 @@ class DistillSettings(PretrainSettings):
     text_column: str = setting("text", argparse.SUPPRESS)
     errors: str = setting("strict", argparse.SUPPRESS, choices=ERRORS)
     language: str = setting("en", argparse.SUPPRESS)
-    uncased: bool = setting(True, argparse.SUPPRESS, negation="cased")
+    uncased: bool | None = setting(None, argparse.SUPPRESS, negation="cased")
     strip_accents: bool | None = setting(None, argparse.SUPPRESS)
     time_budget: Duration | None = setting(None, argparse.SUPPRESS)
     size: str | None = declare.model(

@@ -20,7 +20,8 @@ class TextOptions(CasingOptions, TextFileOptions):
     """How `--text` is read."""
 
     language: str = declare.data(
-        "en", "Language of --text (ISO 639 code): decides how sentences are split and whether marks are removed."
+        "en",
+        "Language of --text (ISO 639 code). It decides how sentences are split; only English is lower-cased.",
     )
 
 

@@ -253,7 +253,7 @@ class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
     errors: Literal["strict", "skip"]
     num_proc: int | None
     inputs: Required[Name | Sequence[Name]]
-    uncased: bool
+    uncased: bool | None
     strip_accents: bool | None
     vocab_size: int
     language: Name
@@ -372,7 +372,7 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
 class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
     attn_implementation: Name | None
     dry_run: bool
-    uncased: bool
+    uncased: bool | None
     strip_accents: bool | None
     language: Name
     corpus: Name | None

@@ -110,15 +110,11 @@ class ProcessesOption(TextFileOptions):
 class CasingOptions(Options):
     """How text is normalised."""
 
-    uncased: bool = declare.model(
-        True,
-        "Lower-case the text and strip accents; --cased keeps both, which suits most languages other than English.",
-        negation="cased",
+    uncased: bool | None = declare.model(
+        None, "Lower-case the text (default: only if --language is English).", negation="cased"
     )
     strip_accents: bool | None = declare.model(
-        None,
-        "Remove combining marks and accents (default: with --uncased, unless --language is written without case, in "
-        "Cyrillic, or Vietnamese).",
+        None, "Remove accents and other combining marks (default: only of lower-cased English)."
     )
 
 

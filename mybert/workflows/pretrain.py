@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mybert.artifacts.manifest import read_manifest
 from mybert.artifacts.run_fingerprint import RunFingerprint
 from mybert.common.errors import UserError, short_list
-from mybert.common.languages import LANGUAGES, is_language, marks, strips_accents
+from mybert.common.languages import LANGUAGES, is_language, marks, normalization
 from mybert.common.quantities import counted, duration
 from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.settings import PretrainSettings, TextOptions
@@ -104,7 +104,8 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
 
     check(settings, "language", is_language(settings.language), LANGUAGES)
     settings = copy.copy(settings)
-    settings.strip_accents = strips_accents(settings.strip_accents, settings.language)
+    uncased, settings.strip_accents = normalization(settings.language, settings.uncased, settings.strip_accents)
+    settings.uncased = uncased
     if STDIN in settings.text:
         raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
     has_vocabulary = not settings.overwrite and has_vocabulary_of(settings, tokenizer)
@@ -117,8 +118,8 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     _check_size(size, settings, time.monotonic() - began, time.monotonic() - started)
     print(f"text: {counted(size.words, 'word')} in {counted(size.documents, 'document')}")
     if not has_vocabulary:
-        number = vocabulary_size(size, settings.uncased)
-        by_words = vocabulary_size(size._replace(characters=0), settings.uncased)
+        number = vocabulary_size(size, uncased)
+        by_words = vocabulary_size(size._replace(characters=0), uncased)
         why = "why" if number == by_words else "why_characters"
         print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary'][why]}")
         build_vocabulary(settings, tokenizer, number)
@@ -128,7 +129,7 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
 
 def has_vocabulary_of(settings: Any, folder: str) -> bool:
     """Whether a finished vocabulary of `settings.text` is in a folder; see `was_made_from`."""
-    has = was_made_from(folder, settings, ("uncased", "strip_accents", "text_column", "errors"))
+    has = was_made_from(folder, settings, ("language", "uncased", "strip_accents", "text_column", "errors"))
     if has:
         print(f"the vocabulary in {folder} is used again")
     return has

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mybert.artifacts.manifest import MANIFEST, fingerprint, read_manifest
 from mybert.artifacts.staging import refuse_existing
 from mybert.common.errors import UserError
-from mybert.common.languages import LANGUAGES, is_language, strips_accents
+from mybert.common.languages import LANGUAGES, is_language, normalization
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import print_table
 from mybert.io.files import STDIN
@@ -107,7 +107,8 @@ def quickstart(settings: QuickstartSettings) -> Path:
 
     started = time.perf_counter()
     output = Path(settings.output)
-    settings = dataclasses.replace(settings, strip_accents=strips_accents(settings.strip_accents, settings.language))
+    uncased, strip_accents = normalization(settings.language, settings.uncased, settings.strip_accents)
+    settings = dataclasses.replace(settings, uncased=uncased, strip_accents=strip_accents)
     if not settings.overwrite and not settings.resume:
         refuse_existing(output, overwrite=False)
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))

@@ -115,13 +115,13 @@ def test_a_table_in_another_language_keeps_its_case_and_accents(tmp_path):
     parts = (sentences[i : i + 2000] for i in range(0, len(sentences), 2000))
     rows = "".join(json.dumps({"Inhalt": part}) + "\n" for part in parts)
     (tmp_path / "text.jsonl").write_text(rows, encoding="utf-8")
-    given = {"text": [tmp_path / "text.jsonl"], "text_column": "Inhalt", "uncased": False, **QUICK}
+    given = {"text": [tmp_path / "text.jsonl"], "text_column": "Inhalt", **QUICK}
     mybert.pretrain(output=tmp_path / "model", language="de", **given)
     assert {"Öl", "schon", "schön", "Straße"} <= {*(tmp_path / "model" / "vocab.txt").read_text("utf-8").split("\n")}
     assert read_manifest(tmp_path / "model-corpus")["settings"]["language"] == "de"
     written = [(tmp_path / "model" / name).read_text("utf-8") for name in ("manifest.json", "results.json")]
     assert not any('"language"' in text or '"uncased"' in text for text in written), "the corpus has other values"
-    with pytest.raises(UserError, match=r"model-corpus was made with --language de, not --language fr"):
+    with pytest.raises(UserError, match=r"model-tokenizer was made with --language de, not --language fr"):
         mybert.pretrain(output=tmp_path / "model", language="fr", resume=True, **given)
     with pytest.raises(UserError, match=r"model-tokenizer was made with --cased, not --uncased"):
         mybert.pretrain(output=tmp_path / "model", language="de", resume=True, **given | {"uncased": True})
