@@ -136,6 +136,27 @@ def test_a_fault_is_found(stage, name, level, changes, tmp_path):
     assert found[name].remedy and found[name].evidence
 
 
+FALLING = evaluation_log(eval_loss=[2.6, 1.8, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "appears"),
+    [
+        ("converged", {"log": [*training_log(losses(2.0, 0.5)), *FALLING]}, True),
+        ("converged", {"log": [*training_log(losses(2.0, 0.001, 100)), *FALLING]}, False),
+        ("converged", {"log": [entry | {"eval_accuracy": 0.99} for entry in FALLING]}, True),
+        ("converged", {"log": [entry | {"eval_accuracy": 1.0} for entry in FALLING]}, False),
+        ("speed", {"log": training_log(FALL, free_cores=1.1, threads=2)}, True),
+        ("speed", {"log": training_log(FALL, free_cores=1.1, threads=2, seconds=9.0)}, False),
+    ],
+)
+def test_more_steps_are_not_advised_where_nothing_is_left_to_learn_nor_speed_judged_in_seconds(
+    name, changes, appears, tmp_path
+):
+    found = doctor(write_stage(tmp_path / "run", "finetune", changes))
+    assert (name in [finding.name for finding in found if finding.level == "amber"]) == appears
+
+
 def test_a_run_as_planned_passes_and_one_without_a_plan_has_no_such_check(tmp_path):
     planned = {"planned-speed", "forecast"}
     for name, changes, expected in (("a", budget(), planned), ("b", {}, set())):

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from mybert.common.metrics import metric_of
 from mybert.common.quantities import counted
 from mybert.reports.findings import Finding, judged, level
 from mybert.reports.stage_files import StageFiles, is_number
 
 _RISE_AMBER, _RISE_RED = 0.02, 0.10  # of the held-out loss above its minimum
 _STILL_FALLING = 0.02  # improvement of the held-out loss in the last quarter of the run, at a falling learning rate
+_LEARNED = 0.01  # the training loss at the end, relative to the first
 _UNSTABLE = 0.05  # the training loss at the end above its lowest smoothed value
 _UNDONE = 0.1  # the same, as a share of the whole fall of the loss
 _EXPLOSION = 1.3  # the smoothed training loss above the first one
@@ -23,6 +25,7 @@ _AGREED = 0.3  # gradient noise: successive steps point in one direction
 _NOISY = 0.95  # gradient noise: a larger batch would make steps better
 _LARGE_START = 0.05  # change of the weights by one of the first steps
 _SHORT_WARMUP = 0.03
+_SHORT = 60  # seconds, in which the speed varies by chance
 _SLOWDOWN = 0.6
 _REACHED = {128: 0.3, 256: 0.45, 512: 0.6}
 """Share of the speed of float32 products that a CPU reaches in training, by hidden size, with 2,000 tokens a batch."""
@@ -64,7 +67,7 @@ def held_out_losses(files: StageFiles) -> list[tuple[int, float]]:
 
 def not_converged(files: StageFiles) -> Iterator[Finding]:
     losses = held_out_losses(files)
-    if len(losses) < 3 or files.manifest.get("complete") is False:
+    if len(losses) < 3 or files.manifest.get("complete") is False or _is_learned(files):
         return
     step, last = losses[-1]
     start, before = next((one for one in reversed(losses) if one[0] <= 0.75 * step), losses[0])
@@ -78,6 +81,13 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
         f"Train for more than {step:,} steps. A new run with twice as many steps shows how much the loss still falls."
     )
     yield judged("converged", grade, titles, evidence, remedy)
+
+
+def _is_learned(files: StageFiles) -> bool:
+    """Whether the training loss is almost 0 or the held-out score is perfect, so that more steps gain nothing."""
+    losses, metric = files.logged("loss"), files.results.get("metric", "")
+    is_perfect = metric_of(metric).is_share and files.evaluations[-1].get(f"eval_{metric}") == 1
+    return is_perfect or (bool(losses) and losses[-1] <= _LEARNED * losses[0])
 
 
 def learning_rate(files: StageFiles) -> Iterator[Finding]:
@@ -185,7 +195,7 @@ def _warmup_share(files: StageFiles) -> float:
 
 def slow(files: StageFiles) -> Iterator[Finding]:
     speeds, used, idle = map(files.logged, ("tokens_per_second", "mfu", "idle_share"))
-    if len(speeds) < 7:
+    if len(speeds) < 7 or max(files.logged("seconds"), default=0) < _SHORT:
         return
     third = len(speeds) // 3
     first, last = statistics.median(speeds[1 : third + 1]), statistics.median(speeds[-third:])
