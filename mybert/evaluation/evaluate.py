@@ -27,7 +27,6 @@ from mybert.artifacts.manifest import (
 )
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import visible
-from mybert.common.metrics import metric_of, metric_title
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
@@ -242,26 +241,6 @@ def print_evaluation(
         print_table(title, rows, ("label", *LABEL_COLUMNS))
     for name, number in suspects.items():
         print(f"{number:,} of {counted(len(evaluation.references), 'label')} look incorrect: {Path(folder) / name}")
-
-
-def print_if_nothing_learned(metric: str, evaluation: Evaluation) -> None:
-    """Prints a warning if a constant prediction or a simple model is as good, or nothing can be better."""
-    is_better = metric_of(metric).beats
-    value, baseline, title = evaluation.metrics[metric], evaluation.baselines[metric], metric_title(metric)
-    if all(reference == evaluation.references[0] for reference in evaluation.references):
-        print("all validation rows have the same answer, so their scores do not show what the model has learned")
-    elif not is_better(value, baseline):
-        print(
-            f"nothing learned: a constant prediction has {title} {baseline:.4g}, the model {value:.4g}. Try more "
-            "rows or epochs, another --learning-rate, no --freeze, or more pretraining"
-        )
-    else:
-        for name, scores in evaluation.simple.items():
-            if not is_better(value, scores[metric]):
-                print(
-                    f"{name}, a simple model, has {title} {scores[metric]:.4g}, the model {value:.4g}. Try more rows "
-                    "or epochs, a larger --max-length if rows are truncated, or a better pretrained model"
-                )
 
 
 def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, str]) -> dict[str, Any] | None:

@@ -16,14 +16,12 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import HISTORY, RESULTS, versions, write_json
-from mybert.common.languages import MANY_UNKNOWN
 from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import Evaluation
 from mybert.evaluation.evaluate import (
     TRAINING_ROWS,
     evaluate_rows,
     print_evaluation,
-    print_if_nothing_learned,
     write_evaluation,
 )
 from mybert.finetuning.recipes import print_summaries, summarise
@@ -201,14 +199,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             runs = _errors_of_runs(folder.path) if name == "validation" else ()
             suspects = write_evaluation(place, evaluation, split, facts, task, settings, folder.path.name, runs)
             print_evaluation(f"{name}, {split.source}", evaluation, task, suspects, place)
-            if name == "validation":
-                print_if_nothing_learned(job.metric, evaluation)
             evaluations[name] = evaluation
-    if (share := data.overview["train"]["unknown_tokens"]) > MANY_UNKNOWN:
-        print(
-            f"{share:.0%} of the training tokens are [UNK]: the vocabulary of {settings.model} lacks characters of "
-            "these texts. Use a checkpoint that has them"
-        )
     return evaluations
 
 

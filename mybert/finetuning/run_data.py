@@ -248,8 +248,8 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
         return {"train": [*range(count)]}, line
     places = {"train": sorted(set(range(count)) - set(chosen)), "validation": chosen}
     line = (
-        f"validation: {len(chosen):,} of the {count:,} training rows are held out (--validation-share {share:g}); "
-        "0 trains on all of them, --validation FILE uses other rows"
+        f"validation: {len(chosen):,} of the {count:,} training rows are held out (--validation FILE and "
+        "--validation-share 0 change this)"
     )
     labels = task.row_labels(train.rows)
     for part, name in (("validation", "validation"), ("train", "training")):

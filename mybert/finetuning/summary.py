@@ -91,20 +91,16 @@ def overview(splits: Mapping[str, Split], tokens: Mapping[str, np.ndarray], task
 
 
 def print_overview(splits: Mapping[str, dict[str, Any]], task: Task) -> None:
-    """Prints two tables: lengths of the splits, and counts of labels with their share of rows or of labels."""
-    measures = (
-        ("rows", "rows"),
-        ("tokens, median", "median_length"),
-        ("tokens, 95th percentile", "length_95"),
-        ("tokens, longest", "longest"),
+    """Prints two tables: rows with their lengths, and counts of labels with their share of rows or of labels."""
+    measures = (("rows", "rows"), ("tokens, median", "median_length"), ("tokens, longest", "longest"))
+    rows = [(title, *(split[key] for split in splits.values())) for title, key in measures]
+    faults = (
         (f"rows of more than {task.options.length} tokens", "longer_than_max_length"),
         ("unknown tokens", "unknown_tokens"),
     )
-    shares = ("longer_than_max_length", "unknown_tokens")
-    rows = [
-        (title, *(f"{split[key]:.2%}" if key in shares else split[key] for split in splits.values()))
-        for title, key in measures
-    ]
+    for title, key in faults:
+        if any(split[key] for split in splits.values()):
+            rows.append((title, *(f"{split[key]:.2%}" for split in splits.values())))
     print_table("Data", rows, ("", *splits))
     labels = list(dict.fromkeys(label for split in splits.values() for label in split["balance"]))
     totals = [split["rows"] if task.counted == "rows" else sum(split["balance"].values()) for split in splits.values()]

@@ -27,7 +27,7 @@ from mybert.common.terminal import line_width
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
 _FORMATS = {
     "tokens": lambda tokens: f"{tokens:,} tokens",
-    "tokens_per_second": lambda rate: f"{rate:,}/s",
+    "tokens_per_second": lambda rate: f"{rate:,} tokens/s",
     "seconds_left": lambda seconds: f"{duration(seconds)} left",
     "grad_norm": lambda norm: f"gradient norm {norm:.3g}",
     "mfu": lambda share: f"{100 * share:.2g}% of peak speed",
@@ -37,6 +37,7 @@ _FORMATS = {
 _HIDDEN = {"train_runtime", "seconds", "total_flos", "epoch", "update_ratio", "gradient_noise", "threads"}
 _HIDDEN |= {"optimizer_share"}
 _HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs"}  # the same in every evaluation
+_DETAILS = {"grad_norm", "learning_rate", "tokens"}  # hidden where evaluations choose the best checkpoint
 _SPEEDS = ("_runtime", "_per_second", "_time")
 _OTHER_COLUMNS = 66
 """Width of the columns of a bar other than the details, with large numbers."""
@@ -64,6 +65,7 @@ class Display(TrainerCallback):
         self._evaluating: Any = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._held: dict[str, float] = {}  # of training, printed with the evaluation of the step if one follows
         if not state.is_world_process_zero:
             return
         self.first = state.global_step
@@ -111,9 +113,25 @@ class Display(TrainerCallback):
             return
         if self._progress is not None:
             self._progress.update(self._training, details="  ".join(self._summary(logs)))
-        # None for a time budget, whose estimate changes during the run
-        planned = state.max_steps if args.max_steps in (-1, state.max_steps) else None
-        print(log_line(logs, state.global_step, planned, self.first), flush=True)
+        best, names = args.metric_for_best_model, [name for name in logs if name.startswith("eval_")]
+        if names:
+            names = [name for name in names if best in (None, name) or name == "eval_loss"]
+        else:
+            self._print(args, state)
+            names = [name for name in logs if best is None or name not in _DETAILS]
+        self._held |= {name: logs[name] for name in names}
+        if best is None or "loss" not in logs:
+            self._print(args, state)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._print(args, state)
+
+    def _print(self, args: TrainingArguments, state: TrainerState) -> None:
+        if self._held:
+            # None for a time budget, whose estimate changes during the run
+            planned = state.max_steps if args.max_steps in (-1, state.max_steps) else None
+            print(log_line(self._held, state.global_step, planned, self.first or 0), flush=True)
+            self._held = {}
 
     def _summary(self, logs: Mapping[str, float]) -> list[str]:
         """As many details of the last logs as fit on one line."""
@@ -150,13 +168,14 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
         resumed = f" of this session, to {step:,}," if first else ""
         time, loss = duration(logs["train_runtime"]), _number(logs["train_loss"])
         return f"{counted(step - first, 'step')}{resumed} in {time}: mean loss {loss}"
-    is_evaluation = any(name.startswith("eval_") for name in logs)
-    if is_evaluation:
-        logs = {name: value for name, value in logs.items() if name.startswith("eval_") and not name.endswith(_SPEEDS)}
-        logs = {name.removeprefix("eval_"): value for name, value in logs.items()}
-    cells = [_cell(name, value) for name, value in logs.items() if name not in _HIDDEN]
-    planned = "" if steps is None else f" of {steps:,}"
-    return f"step {step:,}{planned}{', evaluation' if is_evaluation else ''}: {', '.join(cells)}"
+    line = f"step {step:,}" if steps is None else f"step {step:,} of {steps:,}"
+    shown = [name for name in logs if name.removeprefix("eval_") not in _HIDDEN]
+    training = [_cell(name, logs[name]) for name in shown if not name.startswith("eval_")]
+    evaluated = [name for name in shown if name.startswith("eval_") and not name.endswith(_SPEEDS)]
+    evaluation = [_cell(name.removeprefix("eval_"), logs[name]) for name in evaluated]
+    for title, cells in ((": ", training), (", evaluation: ", evaluation)):
+        line += title + ", ".join(cells) if cells else ""
+    return line
 
 
 def _cell(name: str, value: Any) -> str:

@@ -266,7 +266,7 @@ def test_odd_rows_are_counted_and_named(odd_rows):
         "line 5: the text is empty; left out",
         "the label 'Bad ' (1) looks like 'bad' (2)",
         "warning: 4 training features are fewer than a batch of 8",
-        "15% of the training tokens are [UNK]: the vocabulary of ",
+        "unknown tokens │ 14.81%",
     ):
         assert words in odd_rows.printed, words
     evidence = {finding.name: finding.evidence for finding in mybert.doctor(odd_rows.folder)}
@@ -278,7 +278,7 @@ def test_rows_in_two_splits_are_named_and_unknown_tokens_only_if_there_are_many(
     train, dev = (two_seeds.folder.parent / f"{name}.jsonl" for name in ("train", "validation"))
     assert f"rows of validation ({dev}) that are also in train ({train}): 9 of " in two_seeds.printed
     assert "(validation line 1 is train line 33, validation line 2 is train line 34," in two_seeds.printed
-    assert "of the training tokens are [UNK]" not in two_seeds.printed
+    assert "unknown tokens" not in two_seeds.printed
     (overlap,) = two_seeds.results["data_checks"]["overlaps"]
     assert overlap == {"of": "validation", "in": "train", "rows": 17, "equal": 9, "near": 0}
 
@@ -293,6 +293,7 @@ def test_the_best_checkpoint_is_kept_and_the_history_and_the_curves_are_those_of
     found, seed = two_seeds.results, two_seeds.results["best"]["seed"]
     for run in found["runs"]:
         assert run["metrics"]["f1_macro"] == max(log.get("eval_f1_macro", 0) for log in run["log"])
+    assert re.search(r", evaluation: loss [0-9.e-]+, macro F1 [0-9.]+ [0-9]+ steps in ", two_seeds.printed)
     best = max(run["metrics"]["f1_macro"] for run in found["runs"])
     assert found["validation"]["metrics"]["f1_macro"] == best
     arguments = found["training_arguments"]

@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from trained_runs import read_results as results
 
 from mybert import cli
-from mybert.evaluation.evaluate import print_if_nothing_learned
 from mybert.finetuning import report, training
 from mybert.inference import task_checkpoint
 from mybert.training import metrics, sealed_checkpoints
@@ -293,25 +292,6 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
     assert finetune(*words, *more, "--resume") == 0
     assert re.search(f"checkpoint-6 is damaged: {name} .*resuming from checkpoint-4", capsys.readouterr().out)
     assert same_weights(whole(*more), tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "constant", "references", "expected"),
-    [
-        ("accuracy", 0.5, 0.5, [0, 1], "nothing learned: a constant prediction has accuracy 0.5, the model 0.5."),
-        ("accuracy", 0.6, 0.5, [0, 1], ""),
-        ("accuracy", 0.58, 0.5, [0, 1], "bag of words, a simple model, has accuracy 0.59, the model 0.58."),
-        ("mse", 0.3, 0.3, [0, 1], "nothing learned: a constant prediction has mean squared error 0.3, the model 0.3."),
-        ("mse", 0.2, 0.3, [0, 1], ""),
-        ("pearson", 0.0, 0.0, [0.5, 0.5], "all validation rows have the same answer"),
-    ],
-)
-def test_a_model_no_better_than_a_constant_answer_is_reported(capsys, metric, value, constant, references, expected):
-    baselines = {"baselines": {metric: constant}, "simple": {"bag of words": {metric: 0.59}}}
-    found = SimpleNamespace(metrics={metric: value}, references=references, **baselines)
-    print_if_nothing_learned(metric, found)
-    printed = capsys.readouterr().out
-    assert printed.startswith(expected) and bool(printed) == bool(expected)
 
 
 def terminate_the_second_at_8():

@@ -20,6 +20,8 @@ from mybert.training.log import check_login
 from mybert.training.options import TRACKERS
 from mybert.training.speed import StepMeasures
 
+ARGUMENTS = SimpleNamespace(max_steps=-1, metric_for_best_model=None)
+
 
 def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():
     screen = io.StringIO()
@@ -29,9 +31,9 @@ def test_a_terminal_shows_steps_losses_speed_and_a_sparkline():
     for step, loss in ((100, 4.0), (200, 3.0), (300, 2.5)):
         state.global_step = step
         display.on_step_end(None, state, None)
-        display.on_log(SimpleNamespace(max_steps=400), state, None, logs={"loss": loss, "tokens_per_second": 1234})
+        display.on_log(ARGUMENTS, state, None, logs={"loss": loss, "tokens_per_second": 1234})
     display.on_prediction_step(None, state, None, eval_dataloader=[0, 1])
-    display.on_log(SimpleNamespace(max_steps=400), state, None, logs={"eval_loss": 2.75})
+    display.on_log(ARGUMENTS, state, None, logs={"eval_loss": 2.75})
     display.on_evaluate(None, state, None)
     display.on_train_end(None, state, None)
     shown = screen.getvalue()
@@ -49,7 +51,7 @@ def test_the_display_of_a_training_takes_one_line(width):
     display.on_step_end(None, state, None)
     for loss in (4.123, 3.456):
         logs = {"loss": loss, "eval_loss": 3.21, "tokens_per_second": 12_345}
-        display.on_log(SimpleNamespace(max_steps=400_000), state, None, logs=logs)
+        display.on_log(ARGUMENTS, state, None, logs=logs)
     shown = Console(file=io.StringIO(), force_terminal=True, width=width)
     shown.print(display._progress.get_renderable())
     lines = shown.file.getvalue().rstrip("\n").split("\n")

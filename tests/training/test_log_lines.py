@@ -26,6 +26,14 @@ def test_each_log_during_training_is_a_line_with_its_numbers(make_trainer, capsy
     assert re.search(r"^4 steps in [0-9]+ s: mean loss [0-9.]+$", printed, re.MULTILINE)
 
 
+def test_an_evaluation_that_chooses_the_checkpoint_is_in_the_line_of_its_step(make_trainer, capsys):
+    chooses = {"metric_for_best_model": "eval_loss", "save_strategy": "steps", "save_steps": 3}
+    make_trainer(max_steps=6, eval_steps=3, logging_steps=1, **chooses).train()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert [line.partition(" of ")[0] for line in lines] == [f"step {step}" for step in range(1, 7)]
+    assert ["evaluation: loss" in line for line in lines] == [False, False, True] * 2
+
+
 def test_small_rates_keep_their_digits_and_amounts_have_units():
     logs = {
         "loss": 3.95182,
@@ -36,7 +44,7 @@ def test_small_rates_keep_their_digits_and_amounts_have_units():
         "mfu": 0.2363,
     }
     assert log_line(logs, 13_300, 13_400) == (
-        "step 13,300 of 13,400: loss 3.952, lr 7.7e-08, 53,262,741 tokens, 14,351/s, 4 min 40 s left, "
+        "step 13,300 of 13,400: loss 3.952, lr 7.7e-08, 53,262,741 tokens, 14,351 tokens/s, 4 min 40 s left, "
         "24% of peak speed"
     )
 
