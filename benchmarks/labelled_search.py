@@ -77,7 +77,7 @@ def rerank(collection: Collection, retriever: str, reranker: str, count: int) ->
     """Prints nDCG@10 of the first `count` queries: BM25, hybrid scores, and each of them reranked."""
     encoder, model, documents = Encoder(retriever, device="cpu"), Reranker(reranker), collection.documents
     vectors = DocumentVectors(encoder, documents, collection.language)
-    weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages)
+    weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages, encoder.start_weight)
     texts, queries = documents.passages(), list(zip(collection.queries.ids, collection.queries.texts, strict=True))
     similar = vectors.cosines(encoder.queries(collection.queries.texts[:count]))
     scores: dict[str, list[float]] = {"BM25": [], "BM25, reranked": [], "hybrid": [], "hybrid, reranked": []}

@@ -69,7 +69,7 @@ class Collection:
         encoder, documents = Encoder(model, device="cpu"), self.documents
         vectors = DocumentVectors(encoder, documents, self.language)
         similar = vectors.cosines(encoder.queries(self.queries.texts))
-        weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages)
+        weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages, encoder.start_weight)
         pairs = list(zip(similar, self.by_words, strict=True))
         systems = (
             similar,

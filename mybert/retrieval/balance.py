@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from mybert.common.errors import UserError
 from mybert.corpus.text.sentences import sentence_splitter
 from mybert.retrieval.ranking import combined
 from mybert.retrieval.words import Words, guess_language
@@ -20,8 +22,22 @@ _LEAST_WORDS = 4  # of a query
 _CHARACTERS = 1500  # of a document
 
 
-def balance(titles: Sequence[str], texts: Sequence[str], queries: Encode, passages: Encode) -> float:
+def start_weight(config: Any) -> float:
+    """What `balance` chose for the start model of a retriever on the documents it was trained on; 0 without such."""
+    weight = getattr(config, "words_weight", 0.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= _WEIGHTS[-1]:
+        raise UserError(f"words_weight in config.json: expected a number from 0 to {_WEIGHTS[-1]:g}, found {weight!r}")
+    return float(weight)
+
+
+def balance(
+    titles: Sequence[str], texts: Sequence[str], queries: Encode, passages: Encode, least: float = 0.0
+) -> float:
     """The weight of BM25 in `combined` that finds documents best, by a sentence taken out of them and by their title.
+
+    Args:
+        least: the smallest result, `start_weight` of the model: one that has learned these sentences seems better
+            than it is.
 
     Returns:
         The smallest weight that is nearly as good as the best one: real queries repeat fewer words of a document. A
@@ -46,10 +62,10 @@ def balance(titles: Sequence[str], texts: Sequence[str], queries: Encode, passag
         _scores(pairs, language, queries, passages) for pairs in (by_sentence, by_title) if len(pairs) >= _LEAST
     ]
     if not reciprocal_ranks:
-        return DEFAULT
+        return max(DEFAULT, least)
     scores = np.mean(reciprocal_ranks, axis=0)
     chosen = _WEIGHTS[int(np.argmax(scores >= _ENOUGH * scores.max()))]
-    return max(chosen, (chosen + DEFAULT) / 2)
+    return max(chosen, (chosen + DEFAULT) / 2, least)
 
 
 def _scores(pairs: Sequence[tuple[str, str]], language: str, queries: Encode, passages: Encode) -> list[float]:

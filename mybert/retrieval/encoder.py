@@ -10,6 +10,7 @@ from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
 from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import SentenceModules
+from mybert.retrieval.balance import start_weight
 from mybert.tasks.settings import PredictorSettings
 
 Progress = Callable[[int], object]
@@ -21,12 +22,16 @@ class Encoder:
     Args:
         plain: leave out what follows the encoder and all prompts: the mean of the last hidden states alone.
         options: fields of `EncodingSettings`.
+
+    Attributes:
+        start_weight: see `mybert.retrieval.balance.start_weight`.
     """
 
     def __init__(self, model: str, plain: bool = False, **options: Any):
         self.embedder = Embedder(EncodingSettings(model, normalize=True, long_texts="truncate", **options))
         modules = SentenceModules(model) if plain else self.embedder.modules
         self.width = self.embedder.model.config.hidden_size if plain else self.embedder.width
+        self.start_weight = start_weight(self.embedder.model.config)
         self._pooling = "mean" if plain else None
         default = modules.prompt(None)  # for texts of a kind without a prompt of its own
         self._query = modules.query_prompt() or default

@@ -108,7 +108,7 @@ def _rank_all(
     options = {"device": settings.device, "dtype": settings.dtype}
     options |= {"max_length": settings.max_length, "max_tokens_per_batch": settings.max_tokens_per_batch}
     encoder = Encoder(settings.model, **options)
-    weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages)
+    weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages, encoder.start_weight)
     similar, before = (
         _cosines(one, documents, asked, words.analyzer.language)
         for one in (encoder, Encoder(start, plain=True, **options))

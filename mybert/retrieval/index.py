@@ -66,7 +66,8 @@ class Index:
         """
         path = str(Path(settings.model).resolve()) if Path(settings.model).exists() else settings.model
         encoder, texts = Encoder(path, **options), [document.text for document in sample]
-        weight = balance([document.title for document in sample], texts, encoder.queries, encoder.passages)
+        titles = [document.title for document in sample]
+        weight = balance(titles, texts, encoder.queries, encoder.passages, encoder.start_weight)
         made = {name: getattr(settings, name) for name in FIXED}
         chosen = {"language": settings.language or guess_language(texts), "words_weight": weight}
         SegmentStore.create(folder, settings, identity(path), made | chosen)

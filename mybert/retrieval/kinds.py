@@ -9,11 +9,11 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
 from mybert.inference.checkpoint import check_max_length
 from mybert.inference.sentence_modules import MODULES
 from mybert.retrieval import trainer as trainers
-from mybert.retrieval.balance import balance
+from mybert.retrieval.balance import balance, start_weight
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
@@ -26,7 +26,7 @@ _PASSAGES = 2000  # most passages among which held-out queries are answered
 _MINED_PASSAGES = 500  # if their queries are mined, which says less
 _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
-_MINED = 2_000
+_MINED, _MINED_FOR_NEW = 2_000, 6_000  # pairs at most; an encoder that is no retriever has more to learn
 _START = 0.5  # least share of the start after training on mined pairs alone
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
@@ -46,13 +46,15 @@ class Retrieval:
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
         self.model = SentenceTransformer(settings.model, **_loading_options(settings, arguments))
-        config = _prepared_config(self.model, settings)
+        self._config = config = _prepared_config(self.model, settings)
         self._positions = config.max_position_embeddings
         self._length = max(self.model.max_seq_length or self._positions, settings.max_length or 0)
         self.model.max_seq_length = min(self.options.max_length, self._length)
-        is_retriever = (Path(settings.model) / MODULES).is_file()
+        self._is_retriever = (Path(settings.model) / MODULES).is_file()
         self._mines_only = not settings.train_files and settings.judgements is None
-        self.learning_rate = 2e-5 if is_retriever and not self._mines_only else 5e-5
+        self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
+        if self._is_retriever:
+            self.learning_rate = 5e-5 if self._mines_only else 2e-5
         self._start = {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
@@ -70,12 +72,14 @@ class Retrieval:
 
     def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
         """Pairs from the documents, and all passages of the documents."""
-        pairs, passages = mine(settings, self.options.given_columns(), seed)
+        count = _MINED if self._is_retriever else _MINED_FOR_NEW
+        pairs, passages = mine(settings, self.options.given_columns(), seed, count)
         if settings.max_length is None:
             self._read_more(passages)
         if passages:
             titles, texts = zip(*((passage.title, passage.body) for passage in passages), strict=True)
-            self.words_weight = balance(titles, texts, *encoders(self.model))
+            self.words_weight = balance(titles, texts, *encoders(self.model), start_weight(self._config))
+            self._config.words_weight = self.words_weight
         return pairs, [passage.text for passage in passages]
 
     def _read_more(self, passages: Sequence[Passage]) -> None:
@@ -119,12 +123,12 @@ class Retrieval:
     def mix_with_start(self, settings: FinetuneSettings) -> float:
         """Averages the weights with those of the start; returns the share of the start.
 
-        Mined pairs are not real queries: a start model that knows the texts may lose more by them than it learns.
+        Mined pairs are not real queries: a retriever that knows the texts may lose more by them than it learns.
         """
         share = settings.start_share
         if share is None:
             unknown = 1 - known(self.words_weight)
-            share = max(_START, 1 - unknown**2) if self._mines_only else 0.0
+            share = max(_START, 1 - unknown**2) if self._is_retriever and self._mines_only else 0.0
         if share:
             state = self.model.state_dict()
             mixed = {
@@ -158,7 +162,7 @@ class Reranking:
         return trainers.with_fields_of(trainers.RerankingArguments, given)
 
     def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
-        pairs, passages = mine(settings, self.options.given_columns(), seed)
+        pairs, passages = mine(settings, self.options.given_columns(), seed, _MINED)
         return pairs, [passage.text for passage in passages]
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
@@ -192,11 +196,12 @@ def kind_of(settings: FinetuneSettings, arguments: FinetuningArguments) -> Kind:
     return (Retrieval if settings.task == "retrieval" else Reranking)(settings, arguments)
 
 
-def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> tuple[Pairs, list[Passage]]:
-    """Pairs from the documents, and all their passages."""
-    count = settings.mined_pairs
-    if count is None:
-        count = 0 if settings.judgements else _MINED
+def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int, count: int) -> tuple[Pairs, list[Passage]]:
+    """Pairs from the documents, by default at most `count`, and all their passages."""
+    if settings.mined_pairs is not None:
+        count = settings.mined_pairs
+    elif settings.judgements:
+        count = 0
     if not count:
         return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)

@@ -246,7 +246,8 @@ class SearchOptions(Options):
     )
     mined_pairs: int | None = declare.data(
         None,
-        "retrieval, reranking: maximum number of pairs found in --documents (default: 2000, or 0 with --judgements).",
+        "retrieval, reranking: maximum number of pairs found in --documents (default: 2000; 6000 for retrieval with a "
+        "--model that is no sentence encoder; 0 with --judgements).",
         least=0,
     )
     queries: str | None = declare.data(
@@ -271,7 +272,7 @@ class SearchOptions(Options):
     start_share: float | None = declare.training(
         None,
         "retrieval: share of the weights of --model in the weighted mean with the trained ones, in [0, 1) (default: "
-        "with --documents alone the larger, the less BM25 adds to --model there; else 0).",
+        "for a sentence encoder and --documents alone the larger, the less BM25 adds to it there; else 0).",
         within="[0, 1)",
     )
 

@@ -7,8 +7,10 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import cos_sim
+from transformers import BertConfig
 
-from mybert.retrieval.balance import DEFAULT, balance
+from mybert.common.errors import UserError
+from mybert.retrieval.balance import DEFAULT, balance, start_weight
 from mybert.retrieval.pairs import Pair
 from mybert.retrieval.ranking import words_unit
 from mybert.retrieval.teacher import CachedTaughtLoss, TaughtLoss, Teacher
@@ -50,6 +52,14 @@ def test_bm25_counts_much_beside_a_model_that_knows_nothing_and_less_beside_one_
     assert balance([""] * 60, texts, noise, noise) >= 4
     assert balance([""] * 60, texts, knowing, knowing) == DEFAULT / 2
     assert balance([""] * 60, texts, noise, noise) == balance([""] * 60, texts, noise, noise)
+    assert balance([""] * 60, texts, knowing, knowing, least=5.0) == 5.0
+
+
+@pytest.mark.parametrize("weight", [-1, 9, float("nan"), "8", True, None])
+def test_a_weight_that_no_training_writes_is_refused(weight):
+    assert start_weight(BertConfig()) == 0 and start_weight(BertConfig(words_weight=2.5)) == 2.5
+    with pytest.raises(UserError, match=r"words_weight in config\.json: expected a number from 0 to 8"):
+        start_weight(BertConfig(words_weight=weight))
 
 
 def test_few_or_short_documents_have_the_default_weight():

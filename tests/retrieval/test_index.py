@@ -66,6 +66,13 @@ def brute_force(encoder: str, documents: list[dict], query: str, mode: str, coun
     return [documents[row]["id"] for row in best_rows(scores, count)]
 
 
+def test_bm25_counts_beside_a_model_that_has_learned_the_documents_as_beside_its_start(tmp_path, encoder):
+    learned = shutil.copytree(encoder, tmp_path / "learned")
+    config = json.loads((learned / "config.json").read_text())
+    (learned / "config.json").write_text(json.dumps(config | {"words_weight": 6.5}))
+    assert index_of(tmp_path / "index", str(learned), DOCUMENTS).store.manifest["words_weight"] == 6.5
+
+
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "words"])
 def test_what_is_found_is_what_brute_force_finds(tmp_path, encoder, mode):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS)

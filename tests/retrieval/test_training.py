@@ -14,6 +14,7 @@ import mybert
 from mybert import Embedder, Predictor, cli
 from mybert.common.errors import UserError
 from mybert.finetuning.settings import FinetuneSettings
+from mybert.retrieval.balance import DEFAULT
 
 FACTS = (
     ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
@@ -119,7 +120,7 @@ def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
     assert np.mean(np.array(nearest(vectors)) == np.arange(len(FACTS))) >= 0.75
 
 
-def test_documents_alone_keep_half_of_the_start(finetune, tiny_bert, tmp_path):
+def test_documents_alone_keep_a_share_of_a_sentence_encoder_and_nothing_of_a_new_one(finetune, tiny_bert, tmp_path):
     documents = tmp_path / "documents.jsonl"
     texts = [f"The {q} is what {p} means. It was said by the people of that time." for q, p in FACTS]
     documents.write_text(
@@ -137,6 +138,12 @@ def test_documents_alone_keep_half_of_the_start(finetune, tiny_bert, tmp_path):
     assert torch.allclose(mixed[name], (trained[name] + start[f"bert.{name}"]) / 2, atol=1e-6)
     results = json.loads((tmp_path / "mixed" / "results.json").read_text())
     assert results["best"]["start_share"] == 0.5
+    finetune("retrieval", *options, output="new")
+    assert json.loads((tmp_path / "new" / "results.json").read_text())["best"]["start_share"] == 0
+    finetune("retrieval", *options, "--model", str(tmp_path / "mixed"), output="again")
+    weights = [json.loads((tmp_path / out / "config.json").read_text())["words_weight"] for out in ("new", "again")]
+    assert weights == [DEFAULT, DEFAULT], "of so few documents"
+    assert json.loads((tmp_path / "again" / "results.json").read_text())["best"]["start_share"] >= 0.5
     assert sum(results["pairs"]["mined"].values()) == results["pairs"]["train"]
 
 
