@@ -119,7 +119,9 @@ class SearchSettings(DeviceOption, OverwriteOption):
     top_k: int = declare.task(5, "number of results per query (1 or more)", least=1)
     mode: str | None = declare.task(
         None,
-        "of an index: compare vectors (dense), find words by BM25 (words), or fuse both rankings (hybrid; default)",
+        "of an index, what the score is: the cosine of query and passage (dense), BM25 of their words (words), or a "
+        "weighted sum of both (hybrid; default); scores of words and hybrid order the hits of one query, and those of "
+        "different queries cannot be compared",
         choices=MODES,
     )
     reranker: str | None = declare.task(

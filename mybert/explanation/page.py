@@ -25,8 +25,8 @@ _TEXT = 1000  # characters of the text of a row without explanations, and of its
 _ATTENTION_BYTES = 3_000_000
 _METHODS = {
     INTEGRATED_GRADIENTS: "The value of a word is its part of the change of the score when all words become [MASK] "
-    "(integrated gradients): the values of a row add up to the difference of its two scores, except for the "
-    "completeness error.",
+    "(integrated gradients): the values of a row add up to the difference of its two scores. What their sum lacks is "
+    "the completeness error, which more steps make smaller.",
     "occlusion": "The value of a word is the change of the score when this word alone becomes [MASK].",
 }
 

@@ -12,7 +12,7 @@ from mybert.common.progress import Bar
 from mybert.common.tables import print_table
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.page import write_page
-from mybert.explanation.settings import ExplainSettings
+from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
 from mybert.inference.predict import checked_parts
 from mybert.io.files import STDIN
 
@@ -23,7 +23,8 @@ def main(settings: ExplainSettings) -> Path | None:
     table = [*summary.items(), ("seconds", time.monotonic() - began)]
     if settings.output == STDIN:
         return None
-    print_table("Explanations", table)
+    error = "completeness error: the sum of the attributions minus the change of the score"
+    print_table(f"Explanations ({error})" if settings.method == INTEGRATED_GRADIENTS else "Explanations", table)
     return Path(settings.output)
 
 

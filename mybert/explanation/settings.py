@@ -36,7 +36,8 @@ class ExplainerSettings(PredictorSettings):
     )
     tolerance: float = declare.output(
         0.01,
-        "integrated-gradients: largest completeness error, as a share of the sum of absolute attributions.",
+        "integrated-gradients: largest completeness error, the difference between the sum of the attributions and the "
+        "change of the score, as a share of the sum of absolute attributions.",
         within="(0, inf]",
     )
 

@@ -289,7 +289,7 @@ class TextClassification(Task):
         return self.kind.selection_metric
 
     def title(self, metric: str) -> str:
-        return f"F1 of the positive class {self.id2label[1]!r}" if metric == "f1" else super().title(metric)
+        return f"F1 of {self.id2label[1]!r}" if metric == "f1" else super().title(metric)
 
     @property
     def classes(self) -> int | None:

@@ -546,7 +546,7 @@ def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_p
     rows = [{"id": i, "review": text, "label": "bad" if i % 2 else "good"} for i, text in enumerate(["", *TEXTS, " "])]
     data, output = write_rows("rows.jsonl", rows), tmp_path / "scores"
     assert evaluate(classifier, data, output, "--errors", "skip", "--columns", "text=review") == 0
-    assert "F1 of the positive class 'good'" in capsys.readouterr().out  # the second label of the configuration
+    assert "F1 of 'good'" in capsys.readouterr().out  # the second label of the configuration
     predicted = read(output / "predictions.jsonl")
     assert [one["input"] for one in predicted] == rows[1:-1]
     assert json.loads((output / "results.json").read_text())["rows_left_out"] == 2

@@ -224,11 +224,12 @@ def test_a_warm_up_that_ends_before_the_first_log_is_not_called_too_short(tmp_pa
 def test_gradient_noise_is_evidence_for_the_learning_rate(tmp_path):
     found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "good", "pretrain"))}
     for name in ("learning-rate-high", "learning-rate-low"):
-        noise = "80% of a gradient is noise; in a batch 4 times larger, half of it would be"
+        noise = "80% of a gradient's squared norm is noise, due to the choice of the batch; in a batch 4 times larger "
         assert noise in found[name].evidence
     clear = write_stage(tmp_path / "clear", "pretrain", pretraining_log(gradient_noise=0.08))
-    (found,) = [finding for finding in doctor(clear) if "of a gradient is noise" in finding.evidence][:1]
-    assert "8% of a gradient is noise; in a batch 11.5 times smaller, half of it would be" in found.evidence
+    (found,) = [finding for finding in doctor(clear) if "is noise, due to" in finding.evidence][:1]
+    assert " 8% of a gradient's squared norm is noise" in found.evidence
+    assert "in a batch 11.5 times smaller (the gradient noise scale), half of it would be." in found.evidence
     noisy = write_stage(tmp_path / "noisy", "pretrain", pretraining_log(ratio=0.06, gradient_noise=0.97))
     found = {finding.name: finding for finding in doctor(noisy)}
     assert "--gradient-accumulation-steps" in found["learning-rate-high"].remedy

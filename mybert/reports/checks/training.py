@@ -279,7 +279,10 @@ def _noise_text(noise: float | None, part: str) -> str:
         return f" {part}, successive gradients do not agree (gradient noise {noise:.2f}; 1 is pure chance)."
     scale = noise / (1 - noise)
     size = f"{scale:.3g} times larger" if scale >= 1 else f"{1 / max(scale, 1e-9):.3g} times smaller"
-    return f" {part}, {noise:.0%} of a gradient is noise; in a batch {size}, half of it would be."
+    return (
+        f" {part}, {noise:.0%} of a gradient's squared norm is noise, due to the choice of the batch; in a batch "
+        f"{size} (the gradient noise scale), half of it would be."
+    )
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
