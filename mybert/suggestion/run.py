@@ -131,7 +131,7 @@ def _most_uncertain(
             for has_label, pool in pools.items():
                 pools[has_label] = heapq.nlargest(size, pool, key=lambda candidate: candidate.uncertainty)
     if count and every_has_label:
-        print("every row has a label; the labels are not used", file=sys.stderr)
+        print("every row has a label: rows are chosen as if none had one", file=sys.stderr)
     return count, pools[every_has_label]
 
 

@@ -21,11 +21,15 @@ class SuggestSettings(PredictSettings):
 
     output: str = setting(
         "",
-        "File to write: .jsonl and .csv, rows with an empty label; .json, tasks for Label Studio. The row that tells "
-        "most comes first.",
+        "File to write: .jsonl and .csv, the chosen rows with an empty label to fill; .json, tasks for Label Studio. "
+        "The row that tells most comes first.",
         writes=FILE,
     )
-    count: int = declare.data(50, f"Number of rows, at most {_MOST}.", within=f"[1, {_MOST}]")
+    count: int = declare.data(
+        50,
+        f"Number of rows, at most {_MOST}. Rows with a label are left out, unless every row has one.",
+        within=f"[1, {_MOST}]",
+    )
     labelled: list[str] = declare.data(
         default_factory=list,
         help="Files of rows that have labels already: suggestions are unlike them (default: none).",

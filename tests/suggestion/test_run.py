@@ -126,5 +126,5 @@ def test_rows_with_a_label_are_no_suggestions_unless_every_row_has_one(models, t
     assert capsys.readouterr().err.rstrip().endswith("suggestions: 6 of 6 rows")
     write_lines(tmp_path / "rows.jsonl", rows[6:12])
     assert cli.main([*words, "2", "--overwrite"]) == 0
-    assert "every row has a label; the labels are not used" in capsys.readouterr().err
+    assert "every row has a label: rows are chosen as if none had one" in capsys.readouterr().err
     assert len(read_lines(tmp_path / "next.jsonl")) == 2
