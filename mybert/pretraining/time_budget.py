@@ -69,6 +69,7 @@ class Budget(TrainerCallback):
             plan = BudgetPlan(**fields)
         except (LookupError, TypeError, ValueError) as error:
             raise UserError(f"{file} is no plan of this version of MyBERT; {remedy}") from error
+        clock.budget -= plan.unused
         if clock.training_seconds < _LEAST_LEFT * clock.budget and not checkpoints_in(file.parent):
             raise UserError(
                 f"--resume: {duration(clock.seconds)} of the time budget of {duration(clock.budget)} are used, and "
@@ -99,7 +100,8 @@ class Budget(TrainerCallback):
         plan = self.plan
         planned = {"tokens_per_second": plan.speed, "tokens": plan.tokens, "steps": plan.steps} if plan.speed else {}
         budget = {
-            "seconds": self.clock.budget,
+            "seconds": self.clock.budget + plan.unused,
+            "unused": plan.unused,
             "planned": planned,
             "expected": plan.expected,
             "expected_for_tokens_seen": plan.expectation(tokens, optimizer),

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import shutil
 import time
 
@@ -189,7 +190,7 @@ def test_only_the_first_process_writes_the_plan(run, monkeypatch):
 def choices_of(optimizer: str = "muon", given=(), **settings) -> dict:
     """What the rules choose for base and examples of up to 512 tokens."""
     settings = PretrainSettings(output="out", corpus="corpus", time_budget="1h", **settings)
-    return {k: v for k, (v, _) in options_by_rule(settings, given, "base", optimizer, 512, 1.0).items()}
+    return {k: v for k, (v, _) in options_by_rule(settings, given, "base", optimizer, 512).items()}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,8 @@ def test_weight_decay_and_epsilon_are_higher_for_new_weights_trained_by_muon_onl
 def plan_of(monkeypatch, corpus_folder):
     """A function (how the machine computes; given settings and arguments) → a plan of ten minutes."""
 
-    def make(machine, faster=False, budget=600, given=(), **arguments) -> planning.BudgetPlan:
+    def make(machine, faster=False, budget=600, given=(), passes=math.inf, **arguments) -> planning.BudgetPlan:
+        monkeypatch.setitem(budget_rules()["passes"], "most", passes)
         for module in (planning, candidates):
             monkeypatch.setattr(module, "measure_steps", machine)
         monkeypatch.setattr(candidates, "bfloat16_is_faster", lambda device: faster)
@@ -266,7 +268,7 @@ def test_the_last_measurement_is_that_of_the_run(plan_of):
     settings, tokens, types, optimizers = asked[-1]
     assert (settings.size, tokens) == (plan.choices["size"], plan.choices["max_tokens_per_batch"])
     assert (types, optimizers) == (["float32"], [plan.choices["optimizer"]])
-    assert settings.dropout == 0.1 and all(trial.dropout == 0.0 for trial, *_ in asked[:-1])
+    assert all(trial.dropout == 0.0 for trial, *_ in asked)
     assert all(trial.whole_word_masking and trial.start_mlm_probability == 0.3 for trial, *_ in asked)
 
 
@@ -280,6 +282,18 @@ def test_given_optimizers_and_batches_stay_and_a_divided_model_is_not_trained_by
     assert planning._optimizers(settings, arguments, set()) == ["adamw"]
     assert plan_of(measured(), given={"max_tokens_per_batch": 100}).steps > 5000
     assert "length_schedule" not in plan_of(measured(), given={"length_schedule": ["12:0.5", "24"]}).choices
+
+
+def test_a_run_ends_before_its_budget_rather_than_read_little_text_too_often(plan_of, corpus_folder):
+    """Then the fastest way is taken, and a larger model where its expected loss is lower."""
+    tokens = Corpus.load(str(corpus_folder)).shape.tokens
+    plan = plan_of(measured(half=1 / 8000), faster=True, given={"size": "tiny"}, passes=20)
+    assert plan.choices["bf16"]
+    assert plan.tokens == pytest.approx(20 * tokens, rel=0.05)
+    end = sum(plan.later.values())
+    assert plan.unused == pytest.approx(600 - end - 20 * tokens / plan.speed, abs=2)
+    assert ("unused", "more passes over so little text raise the held-out loss") in [(r[0], r[2]) for r in plan.rows]
+    assert plan_of(measured(), given={"size": "tiny"}).unused == 0
 
 
 def test_batches_give_a_short_run_a_thousand_steps_whatever_a_step_costs():

@@ -20,6 +20,7 @@ from mybert.pretraining.planning.candidates import (
     Chooser,
     effective_tokens,
     measuring_seconds,
+    most_tokens_of,
     nearest_size,
     types_to_compare,
 )
@@ -55,6 +56,7 @@ class BudgetPlan:
         held_out: number of held-out examples that are evaluated; None for all.
         events: number of equal parts of the run after which it logs, evaluates and saves.
         later: expected seconds of the evaluation, of a checkpoint and of the rest after the last step.
+        unused: seconds of the budget before whose end the run has made as many passes over the text as are useful.
     """
 
     choices: dict[str, Any]
@@ -67,6 +69,7 @@ class BudgetPlan:
     held_out: int | None = None
     events: dict[str, float] = field(default_factory=dict)
     later: dict[str, float] = field(default_factory=dict)
+    unused: float = 0.0
 
     def apply(self, settings: PretrainSettings, arguments: TrainingArguments, given: set[str]) -> PretrainSettings:
         """Sets the chosen values; `arguments` are changed in place. A value given to a resumed run stays."""
@@ -140,8 +143,7 @@ def make_plan(
     )
     best, *others = chooser.choose()
     _choose_measured(plan, settings, given, best, others)
-    passes = best.tokens / corpus.shape.tokens
-    options = options_by_rule(settings, given, nearest_size(best.times.costs), best.optimizer, longest, passes)
+    options = options_by_rule(settings, given, nearest_size(best.times.costs), best.optimizer, longest)
     _choose_by_rule(plan, settings, arguments, given, options, longest)
     times = measure_steps(
         plan.chosen(settings, given),
@@ -153,9 +155,12 @@ def make_plan(
         optimizers=[best.optimizer],
         evaluates=True,
     )
-    _plan_end(plan, settings, corpus, clock, times)
     accumulated = arguments.gradient_accumulation_steps
     plan.speed = times.tokens_per_second(best.dtype, best.optimizer, best.batch, accumulated) * arguments.world_size
+    for _ in range(2):  # the end of a run that leaves a part of the budget unused is planned for the rest
+        _plan_end(plan, settings, corpus, clock, times)
+        surplus = max(clock.training_seconds - most_tokens_of(corpus) / plan.speed, 0.0)
+        clock.budget, plan.unused = clock.budget - surplus, plan.unused + surplus
     plan.tokens = plan.speed * clock.training_seconds
     plan.steps = max(1, round(plan.tokens / (best.batch * accumulated * arguments.world_size)))
     _check_affordable(plan, clock)
@@ -234,6 +239,8 @@ def _compared(best: Candidate, rival: Candidate) -> str:
 def _add_totals(plan: BudgetPlan, corpus: Corpus, clock: ClockProgress) -> None:
     """Adds the rows of speed, time and tokens."""
     unique = corpus.shape.tokens
+    if plan.unused:
+        plan.rows.append(("unused", duration(plan.unused), budget_rules()["passes"]["why"]))
     end = f"of {duration(clock.budget)}; evaluation and saving take {duration(clock.reserve)} at the end"
     passes = f"{plan.tokens / unique:.1f} passes over {with_unit(unique, 'tokens')}"
     plan.rows += [
@@ -286,7 +293,7 @@ def _plan_end(
 def _check_affordable(plan: BudgetPlan, clock: ClockProgress) -> None:
     needed = clock.training_seconds * _LEAST_STEPS / plan.steps
     before = clock.seconds + clock.reserve
-    if clock.training_seconds < max(needed, _LEAST_SHARE * clock.budget):
+    if clock.training_seconds + plan.unused < max(needed, _LEAST_SHARE * (clock.budget + plan.unused)):
         fits = max(needed + before, before / (1 - _LEAST_SHARE)) * 1.2
         raise UserError(
             f"--time-budget {duration(clock.budget)} is too short: preparation, evaluation and saving take "

@@ -33,6 +33,7 @@ class Candidate:
         batch: tokens of a batch.
         tokens: of the run.
         loss: expected held-out loss.
+        speed: tokens per second of a process.
         times: of this size, measured or estimated from a similar one.
     """
 
@@ -42,12 +43,13 @@ class Candidate:
     batch: int
     tokens: float
     loss: float
+    speed: float
     times: StepTimes
 
     @property
-    def rank(self) -> tuple[float, float]:
-        """Lower is better; at the highest expected loss, more tokens are."""
-        return self.loss, -effective_tokens(self.tokens, self.optimizer)
+    def rank(self) -> tuple[float, float, float]:
+        """Lower is better. At the highest expected loss, more tokens are; of as many tokens, faster ones."""
+        return self.loss, -effective_tokens(self.tokens, self.optimizer), -self.speed
 
 
 def measuring_seconds(budget: float, measured: int = 0) -> float:
@@ -113,17 +115,27 @@ class Chooser:
                 for dtype in self.types:
                     yield self._candidate(size, optimizer, dtype, times)
 
+    @property
+    def _most(self) -> float:
+        return most_tokens_of(self.corpus)
+
     def _candidate(self, size: str | None, optimizer: str, dtype: str, times: StepTimes) -> Candidate:
         seconds, accumulated = self.clock.training_seconds, self.arguments.gradient_accumulation_steps
         each, step = times.gradients[dtype] * accumulated, times.optimizers[optimizer]
         name = size or nearest_size(times.costs)
-        batch = self.batch or tokens_per_batch(name, seconds, each, step, self.corpus.shape.longest)
+        used = min(seconds, each * self._most / self.arguments.world_size)
+        batch = self.batch or tokens_per_batch(name, used, each, step, self.corpus.shape.longest)
         speed = times.tokens_per_second(dtype, optimizer, batch, accumulated)
-        tokens = speed * seconds * self.arguments.world_size
+        tokens = min(speed * seconds * self.arguments.world_size, self._most)
         parameters = count_parameters(times.costs.config)["encoder"]
         counted = effective_tokens(tokens, optimizer)
         loss = scaling_law().loss(parameters, counted, self.corpus.shape.tokens, times.costs.config.vocab_size)
-        return Candidate(size, optimizer, dtype, batch, tokens, loss, times)
+        return Candidate(size, optimizer, dtype, batch, tokens, loss, speed, times)
+
+
+def most_tokens_of(corpus: Corpus) -> float:
+    """The largest number of tokens that a run sees."""
+    return budget_rules()["passes"]["most"] * corpus.shape.tokens
 
 
 def tokens_per_batch(size: str, seconds: float, each: float, step: float, longest: int) -> int:

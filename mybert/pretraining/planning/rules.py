@@ -13,7 +13,9 @@ from mybert.pretraining.settings import PretrainSettings
 if TYPE_CHECKING:  # the help of `mybert quickstart` imports this module
     from transformers import TrainingArguments
 
-_FOR_NEW_WEIGHTS = ("initializer_range", "initial_weights", "start_mlm_probability", "weight_decay", "adam_epsilon")
+_FOR_NEW_WEIGHTS = (
+    *("initializer_range", "initial_weights", "start_mlm_probability", "weight_decay", "adam_epsilon", "dropout"),
+)
 """Options that are not chosen for a run that continues a checkpoint."""
 
 
@@ -36,14 +38,13 @@ def _default(entry: dataclasses.Field[Any]) -> Any:
 
 
 def options_by_rule(
-    settings: PretrainSettings, given: Collection[str], size: str, optimizer: str, longest: int, passes: float
+    settings: PretrainSettings, given: Collection[str], size: str, optimizer: str, longest: int
 ) -> dict[str, tuple[Any, str]]:
     """Value and reason of each option that follows from the size, the optimizer and the corpus.
 
     Args:
         given: names of the options that the user gave.
         longest: tokens of the longest example.
-        passes: over the text.
     """
     rules = budget_rules()
     options = {name: (rule["value"], rule["why"]) for name, rule in rules["options"].items()}
@@ -62,14 +63,11 @@ def options_by_rule(
     lengths = [f"{length}:{end}" for length, end in rules["lengths"]["values"] if length < longest]
     if lengths:
         options["length_schedule"] = ([*lengths, str(longest)], rules["lengths"]["why"])
-    limit = rules["dropout"]["passes"]
-    many = passes > limit
-    why = f"more than {limit} passes over the text overfit" if many else f"{limit} passes over the text or fewer"
-    return options | {"dropout": (rules["dropout"]["many" if many else "few"], why)}
+    return options
 
 
 def with_schedule(settings: PretrainSettings, given: Collection[str], longest: int) -> PretrainSettings:
     """The settings with the options by rule that determine the time of a step and do not depend on the size."""
-    options = options_by_rule(settings, given, "tiny", "muon", longest, passes=0)
+    options = options_by_rule(settings, given, "tiny", "muon", longest)
     names = {"start_mlm_probability", "length_schedule", "dropout"} & options.keys() - set(given)
     return dataclasses.replace(settings, **{name: options[name][0] for name in names})
