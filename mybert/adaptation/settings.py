@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from mybert.common.errors import UserError, did_you_mean
 from mybert.settings import declare
-from mybert.settings.declare import FOLDER, MODEL, ROWS, TEXTS, as_list, check, check_effect, setting
+from mybert.settings.declare import FOLDER, MODEL, ROWS, TEXTS, TRAINABLE, as_list, check, check_effect, setting
 from mybert.settings.shared import OutputFolder, ProcessesOption, RunResumeOptions
 
 NEW_WORDS = 1000
@@ -50,7 +50,7 @@ class AdaptSettings(RunResumeOptions, TextSettings):
     inputs: list[str] | None = declare.data(
         None, f"text of the domain, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS
     )
-    model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)", reads=MODEL)
+    model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)", reads=TRAINABLE)
     output: str = setting("", "folder of the adapted model", kw_only=True, writes=FOLDER)
     task_data: list[str] = declare.data(
         default_factory=list, help="labelled rows whose texts are used as text of the domain", reads=ROWS

@@ -38,6 +38,17 @@ def check_checkpoint(name: str) -> None:
         check_folder(name, folder if (folder / CONFIG).is_file() else _encoder_folder(folder))
 
 
+def check_trainable(name: str) -> None:
+    """`check_checkpoint` that also rejects a folder with int8 weights."""
+    check_checkpoint(name)
+    config = Path(name) / CONFIG
+    if config.is_file() and read_json_object(config, "copy it again").get("int8_outliers") is not None:
+        raise UserError(
+            f"checkpoint {name} has int8 weights, which cannot be trained; name the checkpoint that it was quantised "
+            "from"
+        )
+
+
 def _encoder_folder(folder: Path) -> Path:
     """The folder of the encoder of a sentence-transformers checkpoint; `folder` of other checkpoints."""
     inner = folder / _first_module(folder, "path")

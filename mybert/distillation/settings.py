@@ -8,7 +8,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
 from mybert.pretraining.settings import PretrainSettings
 from mybert.settings import declare
-from mybert.settings.declare import EXAMPLES, MODEL, check_effect, flag_of, setting
+from mybert.settings.declare import EXAMPLES, MODEL, TRAINABLE, check_effect, flag_of, setting
 from mybert.settings.shared import ERRORS, SIZES
 
 LOSSES = ("hard", "soft", "cosine", "mse", "relations")
@@ -40,7 +40,7 @@ class DistillSettings(PretrainSettings):
         None, "Size of a student with new weights (default: none; see --layers).", choices=SIZES
     )
     init_from: str | None = declare.model(
-        None, "Checkpoint with the teacher's vocabulary (folder or Hub name) as the student.", reads=MODEL
+        None, "Checkpoint with the teacher's vocabulary (folder or Hub name) as the student.", reads=TRAINABLE
     )
     initial_weights: str = setting("random", argparse.SUPPRESS, choices=("random", "text"))
     teacher: str = setting(

@@ -12,6 +12,7 @@ from mybert.settings.declare import (
     FOLDER,
     MODEL,
     ROWS,
+    TRAINABLE,
     check,
     check_effect,
     flag_of,
@@ -95,7 +96,7 @@ class FinetuneSettings(EvaluationOptions, RunOptions, SearchOptions, TaskSetting
     free: ClassVar[tuple[str, ...]] = ("bootstrap", "slices", "metric_for_best_model", "greater_is_better")
 
     task: str = setting(help=f"One of {', '.join([*TASKS, *SEARCH_TASKS])}, or an alias such as sentiment, ner or qa.")
-    model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.", reads=MODEL)
+    model: str = setting(help="Folder or Hub name of the MyBERT or BERT checkpoint to start from.", reads=TRAINABLE)
     train: str | list[str] | None = declare.data(
         None,
         f"Training rows, of one or several files: {ROW_FILES}. Required but for retrieval and reranking with "

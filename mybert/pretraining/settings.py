@@ -10,7 +10,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
 from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.settings import declare
-from mybert.settings.declare import EXAMPLES, FOLDER, MODEL, TEXTS, check, check_effect, flag_of, setting
+from mybert.settings.declare import EXAMPLES, FOLDER, TEXTS, TRAINABLE, check, check_effect, flag_of, setting
 from mybert.settings.shared import SIZES, CasingOptions, RunOptions, TextFileOptions
 from mybert.training.options import TrainingOptions
 
@@ -60,7 +60,7 @@ class PretrainSettings(TextOptions, RunOptions):
     init_from: str | None = declare.model(
         None,
         "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer.",
-        reads=MODEL,
+        reads=TRAINABLE,
     )
     dropout: float | None = declare.model(
         None,

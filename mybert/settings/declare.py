@@ -20,6 +20,7 @@ GROUPS = (
 """Groups of options, in the order of the help."""
 
 MODEL = "mybert.artifacts.checkpoint_folder:check_checkpoint"
+TRAINABLE = "mybert.artifacts.checkpoint_folder:check_trainable"
 TOKENIZER = "mybert.artifacts.checkpoint_folder:check_tokenizer"
 TEXTS = "mybert.io.sources:check_texts"
 ROWS = "mybert.io.sources:check_rows"
@@ -31,7 +32,7 @@ FOLDER, FOLDERS, FILE = "folder", "folders", "file"
 """Kinds of outputs: a folder of one stage, a folder with those of several, and a file."""
 
 _EXPECTED = {
-    MODEL: "a folder or Hub name",
+    **dict.fromkeys([MODEL, TRAINABLE], "a folder or Hub name"),
     TOKENIZER: "a folder or Hub name; make one by `mybert tokenizer`",
     **dict.fromkeys([TEXTS, ROWS], "at least one file, folder or data set, or - for standard input"),
     FOLDER: "a folder",

@@ -86,7 +86,7 @@ class RunTrainer(Trainer):
         self.course: Any = course or Course()
         if tied := getattr(self.model, "all_tied_weights_keys", None):
             self.model._keys_to_ignore_on_save = list(tied)  # Trainer would warn that a checkpoint holds them once
-        if getattr(getattr(self.model, "config", None), "int8_outliers", None) is not None:
+        if getattr(getattr(self.model, "config", None), "int8_outliers", None) is not None:  # of the Hub
             raise UserError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
         if self.args.process_index > 0:  # otherwise dropout has the same pattern in every process
             set_seed((self.args.seed + self.args.process_index) % 2**32)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from json_files import write_lines
 from starlette.testclient import TestClient
 from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification
@@ -197,9 +196,10 @@ def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, mod
         ("quantize {} --texts {}/../texts.jsonl --output {}-out", "has int8 weights; name the checkpoint"),
         ("embed {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.npy", "leave out --device and --dtype"),
         (
-            "finetune --model {} --task sentiment --train {}/../rows.jsonl --output {}-out",
-            "int8 weights cannot be trained",
+            "finetune --model {} --task sentiment --train {}/../missing.jsonl --output {}-out",  # before rows are read
+            "has int8 weights, which cannot be trained; name the checkpoint",
         ),
+        ("adapt {}/../texts.jsonl --model {} --output {}-out", "has int8 weights, which cannot be trained"),
         (
             "explain {} {}/../texts.jsonl --output {}-out.jsonl",
             "int8 weights have no gradients; use --method occlusion",
@@ -209,8 +209,6 @@ def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, mod
 )
 def test_commands_refuse_int8_weights(arguments, message, quantised, capsys):
     folder = quantised("classifier")
-    rows = ({"text": text, "label": label} for text, label in zip(TEXTS[:8], ["bad", "good"] * 4, strict=True))
-    write_lines(folder / "../rows.jsonl", rows)
     assert cli.main(arguments.replace("{}", str(folder)).split()) == 2
     assert message in capsys.readouterr().err
 
