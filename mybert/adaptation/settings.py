@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from mybert.common.errors import UserError, did_you_mean
+from mybert.common.quantities import Duration
 from mybert.settings import declare
 from mybert.settings.declare import FOLDER, MODEL, ROWS, TEXTS, TRAINABLE, as_list, check, check_effect, setting
 from mybert.settings.shared import OutputFolder, ProcessesOption, RunResumeOptions
@@ -90,7 +91,7 @@ class AdaptSettings(RunResumeOptions, TextSettings):
         "'.[lora]'` in the clone (default: no LoRA)",
         least=1,
     )
-    time_budget: str | None = declare.training(
+    time_budget: Duration | None = declare.training(
         None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps", decides=True
     )
     new_word_steps: int = declare.training(

@@ -154,8 +154,6 @@ class PretrainSettings(TextOptions, RunOptions):
                     f"--{name} is an option for --text; with --corpus, give it to `mybert tokenizer` and `mybert "
                     "corpus`"
                 )
-        if self.time_budget is not None and not isinstance(self.time_budget, Duration):
-            self.time_budget = _duration(self.time_budget)
         check_effect(self, "initializer_range initial_weights", self.init_from is None, "with --init-from")
         self._check_schedule()
         seed = self.masking_seed
@@ -205,13 +203,6 @@ class PretrainSettings(TextOptions, RunOptions):
             "whole_words": self.whole_word_masking,
             "seed": seed if self.masking_seed is None else self.masking_seed,
         }
-
-
-def _duration(text: Any) -> Duration:
-    try:
-        return Duration(text)
-    except argparse.ArgumentTypeError as error:
-        raise UserError(f"--time-budget: {error}") from error
 
 
 @dataclass

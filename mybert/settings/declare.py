@@ -1,5 +1,6 @@
 """Declaration and validation of the settings of a command."""
 
+import argparse
 import dataclasses
 import difflib
 import functools
@@ -10,6 +11,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from mybert.common.errors import UserError, short
+from mybert.common.quantities import Duration
 
 Class = TypeVar("Class")
 
@@ -110,7 +112,8 @@ def shared(cls: type[Class]) -> type[Class]:
 class Options:
     """Base of settings classes: checks the values by their declarations.
 
-    A single value of a list becomes a list of one. None passes every check if it is the default.
+    A single value of a list becomes a list of one, and a time in words a `Duration`. None passes every check if it is
+    the default.
     """
 
     def __post_init__(self) -> None:
@@ -121,6 +124,11 @@ class Options:
             if list in kinds and str not in kinds:
                 value = as_list(value)
                 setattr(self, field.name, value)
+            if Duration in kinds:
+                try:
+                    setattr(self, field.name, Duration(value))
+                except argparse.ArgumentTypeError as error:
+                    raise UserError(f"{flag_of(field.name)}: {error}") from error
             place = field.metadata.get("reads") or field.metadata.get("writes") or ""
             if is_required(field) and (expected := _EXPECTED.get(place, "at least one" if list in kinds else "")):
                 check(self, field.name, value not in ("", []), expected)

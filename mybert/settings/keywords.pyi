@@ -356,7 +356,7 @@ class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False)
     general: Name | Sequence[Name]
     freeze: Literal["nothing", "encoder", "all"]
     lora_rank: int | None
-    time_budget: Name | None
+    time_budget: str | float | None
     new_word_steps: int
     max_length: int | None
     whole_word_masking: bool

@@ -25,6 +25,7 @@ from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest
 from mybert.artifacts.staging import exclusive_lock, report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
+from mybert.common.quantities import Duration
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings
@@ -188,8 +189,9 @@ def _train(
     )
 
 
-def _training_settings(settings: AdaptSettings, start: Path, output: Path, time_budget: Any) -> PretrainSettings:
-    """`time_budget` is a text, which `PretrainSettings` converts."""
+def _training_settings(
+    settings: AdaptSettings, start: Path, output: Path, time_budget: Duration | None
+) -> PretrainSettings:
     return PretrainSettings(
         corpus=str(output.parent / CORPUS),
         output=str(output),
