@@ -188,8 +188,6 @@ def test_a_running_number_is_no_word_in_files_without_tags(tmp_path, text):
     path = tmp_path / "a.tsv"
     path.write_text(text)
     assert read_split(str(path), task(), labelled=False).rows["tokens"][:] == [["Ann", "sings"], ["Bo"]]
-    with pytest.raises(UserError, match="no column for 'tags'"):
-        read_split(str(path), task())
 
 
 @pytest.mark.parametrize("name", ["document", "doc_id", "File"])
@@ -240,23 +238,6 @@ def test_columns_are_chosen_by_number(tmp_path):
     assert read_columns(path, {"tokens": "2", "tags": "3"}).rows["tags"][0] == ["c", "g"]
     with pytest.raises(UserError, match="line 2: expected 4 columns as in the first line, found 3"):
         read_columns(path, {"tags": "3"})
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (["word=2", "tag=7"], "--columns tags=7: .* has no such column; there are columns 1 to 4"),
-        (["word=0"], "--columns tokens=0: .* there are columns 1 to 4"),
-        (["word=form", "tag=ner"], "--columns tokens=form: .* there are columns 1 to 4, without names"),
-        (["word=2", "tag=2"], "--columns names the column 2 of .* twice"),
-        (["tag=chunk"], "--columns tags=chunk: .* has no such column; there are word, pos, ner"),
-    ],
-)
-def test_a_wrong_column_is_refused(tmp_path, columns, message):
-    path = tmp_path / "a.conll"
-    path.write_text("word pos ner\nAnn NNP O\n\n" if "word" in message else "a b c d\ne f g h\n\n")
-    with pytest.raises(UserError, match=message):
-        read_split(str(path), task(columns=columns))
 
 
 @pytest.mark.parametrize("scheme", ["B-X O I-X", "S-X O B-X", "X_B O X_I"])

@@ -78,36 +78,6 @@ def test_a_squad_file_becomes_rows(tmp_path):
     assert task().read(path) is None
 
 
-NO_NUMBER = "'answer_start', a whole number"
-
-
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ({"id": "1"}, "question 1: expected an object with 'question', a text"),
-        ({"question": "who", "answers": "film"}, "question 1: expected an object with 'answers', a list"),
-        *(
-            ({"question": "who", "answers": [{"text": "f", "answer_start": n}]}, NO_NUMBER)
-            for n in (None, "9", 10**20)
-        ),
-    ],
-)
-def test_a_broken_question_of_a_squad_file_is_named_by_its_place(tmp_path, item, message):
-    path = tmp_path / "train.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": [item]}]}]}))
-    with pytest.raises(UserError, match=f"train.json, article 1, paragraph 1, .*{message}"):
-        task().read(path)
-
-
-def test_a_squad_file_that_cannot_be_read_is_refused(tmp_path):
-    path = tmp_path / "train.json"
-    half = {"data": [{"paragraphs": [{"context": "a \ud83d film", "qas": [{"question": "who"}]}]}]}
-    for content, message in ((half, "half a surrogate pair"), ({"data": []}, r"train.json holds no questions")):
-        path.write_text(json.dumps(content))
-        with pytest.raises(UserError, match=message):
-            task().read(path)
-
-
 def test_the_target_of_a_window_is_the_answer_or_cls_and_decodes_to_the_answer(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     words = ["the"] * 40
@@ -167,13 +137,6 @@ def test_without_unanswerable_rows_there_is_always_an_answer_and_the_first_line_
     ):
         assert task().fitted(Dataset.from_list(rows)).config.no_answer_threshold == threshold
         assert task().summary(Dataset.from_list(rows)) == f"question-answering: {counts}"
-
-
-def test_equal_errors_of_a_row_are_reported_once(tiny_checkpoint):
-    wrong = {**ROW, "answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}
-    split = in_file([wrong, wrong])
-    with pytest.raises(UserError, match="2 of 2 rows cannot be used: rows 1, 2: the answer 'Bob'"):
-        usable_rows(split, task(), MyBertTokenizer.from_pretrained(tiny_checkpoint), training=True, errors="strict")
 
 
 def test_a_question_that_leaves_no_room_for_context_is_refused(tiny_checkpoint):

@@ -360,57 +360,6 @@ def test_labels_that_may_mark_rows_without_a_label_are_named(labels, marks):
     assert [line.split("'")[1] for line in found] == marks.split()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--metric bleu", "--metric bleu: expected one of accuracy, f1_macro"),
-        ("--max-length 999", "--max-length 999: "),
-        ("--model nowhere", "nowhere: no such folder"),
-        ("--validation nowhere.jsonl", "nowhere.jsonl: there is no such file"),
-        ("--columns body=text", "--columns body=text: text-classification has the columns text"),
-        ("--columns text=body", "has no column 'body'; there are text, label"),
-        ("--sweep paper --learning-rate 1", "--learning-rate is chosen by the sweep; leave it or --sweep out"),
-        ("--patience 2 --eval-strategy no --save-strategy no", "leave it or --eval-strategy no out"),
-        ("--n-best 3", "--n-best has no effect on text-classification; leave it out"),
-        ("--stride 4", "--stride has no effect without --long-texts window; add that, or leave it out"),
-        ("--label-smoothing-factor 0.1 --class-weights", "has no effect with --class-weights; leave it out"),
-        ("--slices plase", "--slices plase: "),
-        ("--label-names 2=other", "--label-names 2=other"),
-        ("--unlabelled rows.jsonl", "no effect without --teacher"),
-        ("--temperature 3", "no effect without --teacher"),
-        ("--folds 3", "--folds"),
-        ("--folds 3 --seeds 2", "--folds"),
-        ("--learning-rate nan", "learning_rate: expected 0 or more, found nan"),
-        ("--seed -1", "seed: expected 0 or more and below 2**32, found -1"),
-        ("--neftune-noise-alpha 5", "neftune_noise_alpha is not supported"),
-        ("--dataloader-drop-last true", "dataloader_drop_last is not supported: every row is trained on"),
-        ("--prediction-loss-only true", "prediction_loss_only is not supported: checkpoints are chosen by"),
-        ("--eval-do-concat-batches false", "eval_do_concat_batches false is not supported"),
-        ("--metric-for-best-model bleu", "metric_for_best_model is not supported: the best checkpoint"),
-        ("--greater-is-better false", "greater_is_better is not supported"),
-        ("--bf16-full-eval true", "bf16_full_eval is not supported: it would round the weights that are kept"),
-        ("--push-to-hub true", "push_to_hub is not supported: `mybert push` uploads"),
-        ("--use-liger-kernel true", "use_liger_kernel"),
-        ("--report-to comet_ml", "comet"),
-        ("--save-strategy no", "value, or add --load-best-model-at-end false"),
-        ("--optim adamw_bnb_8bit", ""),
-        ("--lr-scheduler-type cosine_with_min_lr", ""),
-        ('--lr-scheduler-kwargs {"foo":1}', ""),
-        ("--adam-beta1 1.5", ""),
-        ("--dataloader-num-workers -1", ""),
-    ],
-)
-def test_a_mistake_is_one_line_and_costs_no_finished_model(
-    finetune, data, classifier, tmp_path, capsys, words, message
-):
-    shutil.copytree(classifier, tmp_path / "out")
-    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert finetune("text-classification", *data, "--overwrite", *words.split()) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err.splitlines()[-1] and "Traceback" not in captured.err
-    assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-
-
 def test_a_training_that_diverges_is_one_line(finetune, data, capsys):
     words = ("--learning-rate", 1e38, "--max-grad-norm", 0, "--max-steps", 4)
     assert finetune("text-classification", *data, *words) == 2

@@ -100,8 +100,6 @@ def test_files_with_other_columns_are_refused(finetune, opinions, write_rows, ca
     assert finetune("text-classification", *words) == 2
     error = capsys.readouterr().err
     assert "the files must have the same columns" in error and "b.jsonl has label, text, text_pair" in error
-    assert finetune("text-classification", "--train", words[1], words[1]) == 2
-    assert "--train: expected one or several files, each once" in capsys.readouterr().err
 
 
 def test_words_with_tags_and_texts_with_spans_are_trained_together(tiny_checkpoint, write_rows, tmp_path, monkeypatch):
@@ -165,17 +163,6 @@ def test_of_several_controls_each_is_a_column(tiny_checkpoint, tmp_path):
     rows[1]["annotations"][0]["result"] = [comment]
     alone = read_splits([kept(tmp_path / "one.json", rows)], task_of(tiny_checkpoint))
     assert alone.rows["label"][:] == ["good", None, "good"]
-
-
-@pytest.mark.parametrize("tool", ["studio", "argilla"])
-def test_an_export_that_nobody_labelled_lacks_labels_not_columns(finetune, tmp_path, capsys, tool):
-    guess = {"label": {"value": "x", "score": None, "agent": "m"}}
-    rows = {
-        "studio": {"data": {"text": "a film"}, "predictions": [{"result": choices("x")["result"]}]},
-        "argilla": {"fields": {"text": "a film"}, "suggestions": guess, "responses": {}},
-    }
-    assert finetune("text-classification", "--train", kept(tmp_path / "new.json", [rows[tool]] * 3)) == 2
-    assert "3 of 3 rows cannot be used: rows 1, 2, 3: the label is missing" in capsys.readouterr().err
 
 
 def test_few_rows_with_several_labels_beside_single_ones_are_named(finetune, opinions, write_rows, tmp_path, capsys):

@@ -16,7 +16,6 @@ from modeling_mybert import MyBertConfig
 from modeling_mybert.entities_mybert import read_tags
 from modeling_mybert.words_mybert import WordSplitter
 from mybert import cli
-from mybert.common.errors import UserError
 from mybert.inference.predictor import Predictor
 from mybert.rows.annotations import words_and_tags
 from mybert.tasks.entities import joined, tag_differences
@@ -249,14 +248,6 @@ def test_lines_before_the_header_of_a_table_are_skipped(tmp_path, before):
     path = tmp_path / "rows.csv"
     path.write_text(f"\n{before}text;spans\nAnn sings;[]\n")
     assert list(read_split(str(path), task()).rows["tokens"]) == [["Ann", "sings"]]
-
-
-@pytest.mark.parametrize("separator", [",", ";", "|"])
-def test_a_separated_file_without_a_known_header_is_refused(tmp_path, separator):
-    path = tmp_path / "rows.csv"
-    path.write_text("id,what,tag\n1,Ann,B-PER\n".replace(",", separator))
-    with pytest.raises(UserError, match="--columns"):
-        read_split(str(path), task(), labelled=False)
 
 
 def test_an_annotation_whose_own_text_differs_is_a_problem():

@@ -9,7 +9,6 @@ import torch
 from transformers import BertModel
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.common.errors import UserError
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.initialization.from_text import (
     count_neighbours,
@@ -18,7 +17,6 @@ from mybert.pretraining.initialization.from_text import (
     positive_information,
     sinusoids,
 )
-from mybert.pretraining.settings import PretrainSettings
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +121,3 @@ def test_the_first_prediction_is_the_frequency_and_special_tokens_stay(corpus):
     again = new_model(corpus)
     initialize_from_text(again, corpus, seed=0)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
-
-
-def test_a_checkpoint_keeps_its_own_vectors():
-    with pytest.raises(UserError, match="--initial-weights"):
-        PretrainSettings(output="out", corpus="corpus", init_from="model", initial_weights="text")

@@ -133,28 +133,6 @@ def test_a_run_on_text_may_evaluate_at_the_end_of_an_epoch(tmp_path):
     check_output(PretrainSettings(output=output, text=["a.txt"]), arguments)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"text": ["short.txt"]}, "the text has 2,000 words; pretraining needs 10,000 or more.* --init-from"),
-        ({"text": ["short.txt"], "language": "german"}, "language: expected an ISO 639 code"),
-        ({"corpus": "corpus", "language": "de"}, "--language is an option for --text"),
-        ({"corpus": "corpus", "uncased": False}, "--cased is an option for --text"),
-        ({"corpus": "corpus", "text_column": "body"}, "--text-column is an option for --text"),
-        ({"corpus": "corpus", "errors": "skip"}, "--errors is an option for --text"),
-        ({"text": ["-"]}, "--text -: standard input can be read only once.*; name a file"),
-        ({}, "give either --corpus .* or --text"),
-        ({"text": ["short.txt"], "corpus": "corpus"}, "give either --corpus .* or --text"),
-    ],
-)
-def test_what_cannot_be_trained_on_is_refused_and_nothing_is_left(given, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_text(tmp_path / "short.txt", ["word"] * 2000)
-    with pytest.raises(UserError, match=message):
-        mybert.pretrain(output="model", **given, **QUICK)
-    assert [path.name for path in tmp_path.iterdir()] == ["short.txt"]
-
-
 def test_a_budget_too_small_for_the_text_says_what_fits(one_document, tmp_path, monkeypatch):
     monkeypatch.setattr(workflow, "_BUILDING", 10**6)
     with pytest.raises(UserError, match=r"is too short for 12,000 words: .*; give [0-9]+m or more"):

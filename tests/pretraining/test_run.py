@@ -22,7 +22,6 @@ from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.report import print_report
 from mybert.pretraining.run import _drop_checkpoints, pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.settings.parse import parse_settings
 from mybert.training import arguments as arguments_of_training
 from mybert.training.nonfinite import DeferredRead, NonFiniteSteps
 
@@ -347,45 +346,6 @@ def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_pa
     with pytest.raises(UserError, match="step 3: the gradient norm is nan"):
         run(max_steps=3, **quiet)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def test_arguments_that_transformers_cannot_use_keep_the_existing_run(run):
-    output = run(max_steps=1)
-    before = sorted(output.rglob("*"))
-    for message, values in [
-        ("--report-to nonsense: expected none, all, or some of .*tensorboard", {"report_to": ["nonsense"]}),
-        ("num_workers", {"dataloader_num_workers": -1}),
-        ("unexpected keyword argument 'foo'", {"lr_scheduler_kwargs": {"foo": 1}}),
-        ("--fsdp has no effect on the CPU", {"fsdp": "full_shard"}),
-        ("--optim has no effect with --optimizer muon", {"optim": "adafactor", "optimizer": "muon"}),
-    ]:
-        with pytest.raises(UserError, match=message):
-            run(overwrite=True, **values)
-    assert sorted(output.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("message", "argv"),
-    [
-        ("exclude each other", ["--size", "mini", "--init-from", "x"]),
-        ("exclude each other", ["--resume", "--overwrite"]),
-        ("has no effect without --phase2-corpus", ["--phase2-share", "0.2"]),
-        ("label_smoothing_factor is not supported", ["--label-smoothing-factor", "0.1"]),
-        ("ignore_data_skip is not supported", ["--ignore-data-skip", "true"]),
-        ("leave split_batches and dispatch_batches out", ["--accelerator-config", '{"split_batches": true}']),
-        ("use --resume", ["--resume-from-checkpoint", "x"]),
-        ("max_steps: expected 1 or more", ["--max-steps", "0"]),
-        ("num_train_epochs: expected above 0", ["--num-train-epochs", "0"]),
-        ("num_train_epochs: expected above 0", ["--num-train-epochs", "inf"]),
-        ("per_device_train_batch_size: expected 1 or more, found 0", ["--per-device-train-batch-size", "0"]),
-        ("gradient_accumulation_steps: expected 1 or more", ["--gradient-accumulation-steps", "0"]),
-        ("learning_rate: expected 0 or more, found nan", ["--learning-rate", "nan"]),
-        ("seed: expected 0 or more", ["--seed", "-1"]),
-    ],
-)
-def test_wrong_arguments_are_refused_with_a_remedy(message, argv):
-    with pytest.raises(UserError, match=message):
-        parse_settings((PretrainSettings, PretrainingArguments), ["--corpus", "a", "--output", "b", *argv], "mybert")
 
 
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

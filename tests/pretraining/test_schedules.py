@@ -84,19 +84,6 @@ def test_the_share_of_decay_steps_is_that_of_all_steps(run):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"phase2_corpus": "x", "length_schedule": ["16:0.5", "24"]}, "--phase2-corpus cannot be used"),
-        ({"start_tokens_per_batch": 64}, "--start-tokens-per-batch needs --max-tokens-per-batch"),
-        ({"eval_strategy": "epoch", "length_schedule": ["16:0.5", "24"]}, "by steps, not by epoch"),
-    ],
-)
-def test_what_a_schedule_cannot_honour_is_refused(run, wrong, message):
-    with pytest.raises(UserError, match=message):
-        run(max_steps=1, **wrong)
-
-
-@pytest.mark.parametrize(
     "recipe", sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_every_recipe_is_read_by_the_command(recipe, tmp_path):

@@ -371,20 +371,10 @@ def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_th
             run("cut", resume=True, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"max_steps": 10}, "--time-budget and --max-steps exclude each other"),
-        ({"num_train_epochs": 1.0}, "--time-budget and --num-train-epochs exclude each other"),
-        ({"time_budget": "6s"}, "is too short: preparation, evaluation and saving take .*; give [0-9]+s or more"),
-        ({"time_budget": "soon"}, "--time-budget: expected a time like 90s"),
-        ({"save_strategy": "epoch"}, "by steps, not by epoch"),
-        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "reduce_lr_on_plateau cannot be used with --time-budget"),
-    ],
-)
-def test_what_contradicts_a_budget_is_refused(run, tmp_path, wrong, message):
+def test_a_budget_that_is_too_short_is_refused_with_one_that_is_not(run, tmp_path):
+    message = "is too short: preparation, evaluation and saving take .*; give [0-9]+s or more"
     with pytest.raises(UserError, match=message):
-        run(**wrong)
+        run(time_budget="6s")
     assert not (tmp_path / "out").exists()
 
 
