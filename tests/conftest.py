@@ -37,7 +37,7 @@ torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.envir
 _SLOW_MODULES = {  # more than about five seconds of a core
     "tokenizer": "parity_with_bert saving vocabulary_change word_counting wordpiece_training",
     "adaptation": "adapt",
-    "common": "output_folders start_method unread_text",
+    "common": "output_folders start_method text_windows",
     "corpus": "build part_files ray resume",
     "docs": "examples notebooks pages worked_changes",
     "embedding": "run training_example",

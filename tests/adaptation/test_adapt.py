@@ -14,6 +14,7 @@ from forked import exit_status
 from json_files import write_lines
 from tiny_domain import PIECES, UNUSED, write_documents
 from trained_runs import read_results as results
+from trained_runs import weights_of as weights
 
 from modeling_mybert import MyBertForPreTraining, MyBertModel
 from mybert.adaptation import preparation
@@ -42,10 +43,6 @@ def run(bert, texts, tmp_path_factory):
 @pytest.fixture(scope="module")
 def adapted(run, texts) -> Path:
     return run(replay=texts["general"])
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return MyBertForPreTraining.from_pretrained(folder).state_dict()
 
 
 def test_new_words_take_the_unused_places_and_then_new_rows(adapted):

@@ -280,28 +280,26 @@ def test_a_long_line_is_one_document(tmp_path):
     assert texts(tmp_path) == [long] * 3
 
 
-def test_parquet_with_a_bad_column_or_bad_bytes(tmp_path):
-    pa.parquet.write_table(pa.table({"body": ["x"], "text": [None]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="row 1: 'text' is not a string"):
-        texts(tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="no column 'words'"):
-        texts(tmp_path / "a.parquet", text_column="words")
-    damaged = pa.array([b"good", b"\xff"]).view(pa.string())
-    pa.parquet.write_table(pa.table({"text": damaged}), tmp_path / "b.parquet")
-    with pytest.raises(UserError, match="row 2: not UTF-8"):
-        texts(tmp_path / "b.parquet")
-    twice = pa.table([["x"], ["y"]], names=["text", "text"])  # as from a join
-    pa.parquet.write_table(twice, tmp_path / "d.parquet")
-    with pytest.raises(UserError, match=r"d\.parquet: two columns are called 'text'; rename one"):
-        texts(tmp_path / "d.parquet")
-    (tmp_path / "c.parquet").write_bytes(b"no parquet")
-    with pytest.raises(UserError, match=r"c\.parquet cannot be read as Parquet"):
-        texts(tmp_path / "c.parquet")
-    pa.parquet.write_table(pa.table({"text": ["x"], "wxyz": ["y"]}), tmp_path / "d.parquet")
-    misnamed = (tmp_path / "d.parquet").read_bytes().replace(b"wxyz", b"\xffxyz")
-    (tmp_path / "d.parquet").write_bytes(misnamed)
-    with pytest.raises(UserError, match=r"d\.parquet cannot be read as Parquet"):
-        texts(tmp_path / "d.parquet")
+DAMAGED = pa.array([b"good", b"\xff"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "message"),
+    [
+        (pa.table({"body": ["x"], "text": [None]}), "text", "row 1: 'text' is not a string"),
+        (pa.table({"body": ["x"]}), "words", "no column 'words'"),
+        (pa.table({"text": DAMAGED}), "text", "row 2: not UTF-8"),
+        (pa.table([["x"], ["y"]], names=["text", "text"]), "text", "two columns are called 'text'; rename one"),
+        (b"no parquet", "text", "cannot be read as Parquet"),
+        (pa.table({"text": ["x"], "wxyz": ["y"]}), "text", "cannot be read as Parquet"),  # a name that is not UTF-8
+    ],
+)
+def test_parquet_with_a_bad_column_or_bad_bytes(tmp_path, table, column, message):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(table) if isinstance(table, bytes) else pa.parquet.write_table(table, path)
+    path.write_bytes(path.read_bytes().replace(b"wxyz", b"\xffxyz"))
+    with pytest.raises(UserError, match=rf"a\.parquet.* {message}"):
+        texts(path, text_column=column)
 
 
 def test_a_damaged_saved_data_set_is_refused_before_reading_it_ends_the_process(tmp_path):

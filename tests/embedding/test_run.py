@@ -177,13 +177,8 @@ def test_standard_input_is_read_line_by_line(tiny_bert, tmp_path, embedder, monk
 
 def test_a_mistake_is_one_line_and_leaves_nothing(tiny_bert, lines, tmp_path, capsys):
     output = tmp_path / "out" / "v.npy"
-    assert run(tiny_bert, lines, "--output", output, "--max-length", 8) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"mybert embed: error: {lines}, line 4: more than 8 tokens (9; --long-texts window")
     assert run(tiny_bert, lines, "--output", output, "--pooling", "words") == 2
     assert ".npy cannot store the words" in capsys.readouterr().err
-    assert run(tiny_bert, lines, "--output", lines / "v.npy") == 2
-    assert f"output {lines / 'v.npy'} cannot be created: {lines} is a file" in capsys.readouterr().err
     lines.write_bytes(b"good\nb\xe4d\n")
     assert run(tiny_bert, lines, "--output", output) == 2
     assert f"{lines}, line 2: not UTF-8" in capsys.readouterr().err
@@ -202,7 +197,8 @@ def test_too_long_a_text_is_found_before_anything_is_computed_or_left_out_and_co
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "_pool", lambda *arguments: pytest.fail("a batch was computed"))
         assert run(*words) == 2
-    assert f"{lines}, line 4: more than 8 tokens (9; --long-texts window splits" in capsys.readouterr().err
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"mybert embed: error: {lines}, line 4: more than 8 tokens (9; --long-texts window splits")
     assert run(*words, "--errors", "skip") == 0
     rows = rows_of(tmp_path / "v.jsonl")
     assert {row["line"] for row in rows} == {1, 2} and {row["text_number"] for row in rows} == {0, 1}

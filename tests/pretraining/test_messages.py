@@ -36,7 +36,6 @@ MISTAKES = [  # " … " in a message stands for anything
     ("--eval-strategy epoch --length-schedule 16:0.5 24", "by steps, not by epoch"),
     ("--time-budget 16s --max-steps 10", "--time-budget and --max-steps exclude each other"),
     ("--time-budget 16s --num-train-epochs 1", "--time-budget and --num-train-epochs exclude each other"),
-    ("--time-budget soon", "--time-budget: expected a time like 90s"),
     ("--time-budget 16s --save-strategy epoch", "by steps, not by epoch"),
     (
         "--time-budget 16s --lr-scheduler-type reduce_lr_on_plateau",

@@ -371,10 +371,16 @@ def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_th
             run("cut", resume=True, **arguments)
 
 
-def test_a_budget_that_is_too_short_is_refused_with_one_that_is_not(run, tmp_path):
-    message = "is too short: preparation, evaluation and saving take .*; give [0-9]+s or more"
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("6s", "is too short: preparation, evaluation and saving take .*; give [0-9]+s or more"),
+        ("soon", "--time-budget: expected a time like 90s"),
+    ],
+)
+def test_a_budget_that_is_too_short_or_no_time_is_refused(run, tmp_path, budget, message):
     with pytest.raises(UserError, match=message):
-        run(time_budget="6s")
+        run(time_budget=budget)
     assert not (tmp_path / "out").exists()
 
 

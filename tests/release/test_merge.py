@@ -87,9 +87,11 @@ def test_models_of_different_tasks_are_refused_as_far_as_their_checkpoints_tell(
 
 
 @pytest.mark.parametrize("weights", [[1], [1, -1], [0, 0], [1, float("nan")], [1, float("inf")]])
-def test_weights_that_are_no_shares_are_refused(weights, tmp_path):
+def test_weights_that_are_no_shares_and_one_model_are_refused(weights, tmp_path):
     with pytest.raises(UserError, match="--weights"):
         merge(models=["a", "b"], weights=weights, output=str(tmp_path / "merged"))
+    with pytest.raises(UserError, match="two or more checkpoints"):
+        merge(models=["a"], output=str(tmp_path / "merged"))
 
 
 def test_the_model_card_names_the_models_and_their_weights(saved_head, tmp_path):
@@ -103,8 +105,3 @@ def test_the_model_card_names_the_models_and_their_weights(saved_head, tmp_path)
     assert re.search(
         r"\| a local checkpoint, SHA-256 \w+… \| 0.25 \|\n\| a local checkpoint, SHA-256 \w+… \| 0.75 \|\n", rows
     )
-
-
-def test_one_model_is_refused(tmp_path):
-    with pytest.raises(UserError, match="two or more checkpoints"):
-        merge(models=["a"], output=str(tmp_path / "merged"))
