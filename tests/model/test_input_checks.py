@@ -30,6 +30,7 @@ PACK = {"input_ids": IDS[:1], "cu_seq_lens_q": torch.tensor([0, 3, 5])}
         ({"input_ids": IDS, "attention_mask": torch.tensor([[1] * 5, [0] * 5])}, r"no real token in row 1"),
         ({"input_ids": IDS[:0]}, r"input_ids has shape \(0, 5\): the batch is empty"),
         ({"input_ids": IDS[:, :0]}, r"input_ids has shape \(2, 0\): the batch is empty"),
+        ({"input_ids": IDS, "tokens_to_keep": [3, 10]}, r"tokens_to_keep holds 10, outside 0 to 9"),
         ({"input_ids": IDS[0]}, r"input_ids has shape \(5,\), expected \(batch, sequence\)"),
         ({"inputs_embeds": torch.zeros(2, 32)}, r"inputs_embeds has shape \(2, 32\)"),
         ({}, r"exactly one of input_ids and inputs_embeds"),

@@ -75,25 +75,6 @@ def test_queries_without_judgements_are_left_out_in_one_line(tmp_path, capsys):
     assert line.startswith("left out 2 of 3 queries: ")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("q1\td9\t1\n", "line 1: the document is not in --documents (found 'd9')"),
-        ("q9\td1\t1\n", "line 1: the query is not in --queries (found 'q9')"),
-        ("q1\td1\tgood\n", "line 1: the grade 'good' is no whole number"),
-        ("q1\td1\t0.5\n", "line 1: the grade '0.5' is no whole number"),
-        ("q1\td1\n", "line 1: 2 columns; expected query, document and grade"),
-        ("q1\td1\t0\n", "judges no document as relevant"),
-        ("", "judges no document as relevant"),
-    ],
-)
-def test_incorrect_judgements_are_refused_with_their_line(tmp_path, content, message):
-    (tmp_path / "qrels.tsv").write_text(content)
-    with pytest.raises(UserError) as error:
-        read_judgements(str(tmp_path / "qrels.tsv"), ["q1"], ["d1"])
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
 def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsys):
     (tmp_path / "qrels.tsv").write_text("q1\td1\t1\nq1\td8\t1\nq1\td9\t1\n")
     found = read_judgements(str(tmp_path / "qrels.tsv"), ["q1"], ["d1"], errors="skip")
@@ -102,17 +83,25 @@ def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        ('{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n', "line 2: the id '1' is also in"),
-        ('{"_id": "1", "text": " "}\n', "line 1: id '1' has no text"),
-        ('{"text": "a"}\n', "line 1: no id; expected one of _id, id"),
-        ('{"_id": "1", "words": "a"}\n', "expected a column for the text, such as text"),
-        ("", "no documents with an id and a text"),
+        ("qrels.tsv", "q1\td9\t1\n", "line 1: the document is not in --documents (found 'd9')"),
+        ("qrels.tsv", "q9\td1\t1\n", "line 1: the query is not in --queries (found 'q9')"),
+        ("qrels.tsv", "q1\td1\tgood\n", "line 1: the grade 'good' is no whole number"),
+        ("qrels.tsv", "q1\td1\t0.5\n", "line 1: the grade '0.5' is no whole number"),
+        ("qrels.tsv", "q1\td1\n", "line 1: 2 columns; expected query, document and grade"),
+        ("qrels.tsv", "q1\td1\t0\n", "judges no document as relevant"),
+        ("qrels.tsv", "", "judges no document as relevant"),
+        ("corpus.jsonl", '{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n', "line 2: the id '1' is also in"),
+        ("corpus.jsonl", '{"_id": "1", "text": " "}\n', "line 1: id '1' has no text"),
+        ("corpus.jsonl", '{"text": "a"}\n', "line 1: no id; expected one of _id, id"),
+        ("corpus.jsonl", '{"_id": "1", "words": "a"}\n', "expected a column for the text, such as text"),
+        ("corpus.jsonl", "", "no documents with an id and a text"),
     ],
 )
-def test_incorrect_documents_are_refused(tmp_path, content, message):
-    (tmp_path / "corpus.jsonl").write_text(content)
+def test_incorrect_documents_and_judgements_are_refused_with_their_line(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_text(content)
     with pytest.raises(UserError) as error:
-        read_texts([str(tmp_path / "corpus.jsonl")], "documents")
+        read_texts([str(path)], "documents") if "corpus" in name else read_judgements(str(path), ["q1"], ["d1"])
     assert message in str(error.value) and "\n" not in str(error.value)
