@@ -37,8 +37,8 @@ from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)
 
-_OF_EARLIER = (  # what the configuration says about the labels, rows and activation of an earlier fine-tuning
-    *("label_threshold", "tag_scheme", "word_rules"),
+_OF_EARLIER = (  # what the configuration says about labels, rows, activation and search of an earlier fine-tuning
+    *("label_threshold", "tag_scheme", "word_rules", "words_weight"),
     *("sentence_transformers", "sbert_ce_default_activation_function"),
 )
 _SHOWN = 5

@@ -148,11 +148,11 @@ class PretrainSettings(TextOptions, RunOptions):
         if (self.corpus is None) == (not self.text):
             raise UserError("give either --corpus (a folder of `mybert corpus`) or --text (files)")
         for option in dataclasses.fields(TextOptions) if self.corpus is not None else ():
-            if getattr(self, option.name) != option.default:
-                name = option.metadata["negation"] or flag_of(option.name)[2:]
+            if (value := getattr(self, option.name)) != option.default:
+                negation = option.metadata["negation"] if value is False else None
                 raise UserError(
-                    f"--{name} is an option for --text; with --corpus, give it to `mybert tokenizer` and `mybert "
-                    "corpus`"
+                    f"--{negation or flag_of(option.name)[2:]} is an option for --text; with --corpus, give it to "
+                    "`mybert tokenizer` and `mybert corpus`"
                 )
         check_effect(self, "initializer_range initial_weights", self.init_from is None, "with --init-from")
         self._check_schedule()

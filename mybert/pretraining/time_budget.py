@@ -1,6 +1,7 @@
 """The time budget of a run; its plan and the time used are stored for a resumed run."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class Budget(TrainerCallback):
             shared: list[Any] = [plan, clock.reserve]
             broadcast_object_list(shared)
             plan, clock.reserve = shared
+        clock.most = plan.most_seconds
         if arguments.process_index == 0:
             plan.print(clock.budget)
         return cls(plan, clock)
@@ -66,11 +68,12 @@ class Budget(TrainerCallback):
         fields = read_json_object(file, remedy)
         try:
             clock.earlier = float(fields.pop("seconds"))
+            fields["most_seconds"] = float(fields.get("most_seconds") or math.inf)
             plan = BudgetPlan(**fields)
         except (LookupError, TypeError, ValueError) as error:
             raise UserError(f"{file} is no plan of this version of MyBERT; {remedy}") from error
-        clock.budget -= plan.unused
-        if clock.training_seconds < _LEAST_LEFT * clock.budget and not checkpoints_in(file.parent):
+        clock.most = plan.most_seconds
+        if clock.training_seconds < _LEAST_LEFT * min(clock.budget, clock.most) and not checkpoints_in(file.parent):
             raise UserError(
                 f"--resume: {duration(clock.seconds)} of the time budget of {duration(clock.budget)} are used, and "
                 f"{file.parent} has no checkpoint; {remedy}"
@@ -100,7 +103,7 @@ class Budget(TrainerCallback):
         plan = self.plan
         planned = {"tokens_per_second": plan.speed, "tokens": plan.tokens, "steps": plan.steps} if plan.speed else {}
         budget = {
-            "seconds": self.clock.budget + plan.unused,
+            "seconds": self.clock.budget,
             "unused": plan.unused,
             "planned": planned,
             "expected": plan.expected,

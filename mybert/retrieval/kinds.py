@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
 from mybert.inference.checkpoint import check_max_length
-from mybert.inference.sentence_modules import MODULES
+from mybert.inference.sentence_modules import modules_folder
 from mybert.retrieval import trainer as trainers
 from mybert.retrieval.balance import balance, start_weight
 from mybert.retrieval.collections import joined
@@ -50,7 +50,7 @@ class Retrieval:
         self._positions = config.max_position_embeddings
         self._length = max(self.model.max_seq_length or self._positions, settings.max_length or 0)
         self.model.max_seq_length = min(self.options.max_length, self._length)
-        self._is_retriever = (Path(settings.model) / MODULES).is_file()
+        self._is_retriever = modules_folder(settings.model) is not None
         self._mines_only = not settings.train_files and settings.judgements is None
         self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         if self._is_retriever:
@@ -152,10 +152,11 @@ class Reranking:
         options = _loading_options(settings, arguments)
         self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
         config = _prepared_config(self.model, settings)
+        vars(config).pop("words_weight", None)  # of a retriever
         config.finetuned = {"task": "text-classification", "max_length": self.options.max_length}
         self.learning_rate = 5e-5
         self._retriever = None
-        if (Path(settings.model) / MODULES).is_file() and settings.hard_negatives != 0:
+        if settings.hard_negatives != 0 and modules_folder(settings.model) is not None:
             self._retriever = SentenceTransformer(settings.model, device=str(arguments.device))
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:

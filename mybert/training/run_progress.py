@@ -1,5 +1,6 @@
 """The progress of a run with a time budget as a share of its training time. Schedules are functions of it."""
 
+import math
 import time
 from typing import Any
 
@@ -21,13 +22,14 @@ class ClockProgress:
 
     Attributes:
         earlier: seconds of earlier sessions.
+        most: seconds of training after which the run ends although its budget has not.
         done: the share.
         reserve: expected seconds after the last step.
         slowness: wall time per second of CPU time in the last seconds; above 1 under other load.
     """
 
     def __init__(self, budget: float, started: float | None = None):
-        self.budget, self.reserve = budget, 0.0
+        self.budget, self.reserve, self.most = budget, 0.0, math.inf
         self._started, self.earlier = time.monotonic() if started is None else started, 0.0
         self._first: float | None = None  # seconds of the run before its first step
         self.done = 0.0
@@ -43,7 +45,7 @@ class ClockProgress:
     def training_seconds(self) -> float:
         """Seconds from the first to the last step."""
         first = self.seconds if self._first is None else self._first
-        return max(self.budget - self.reserve - first, 1e-3)
+        return max(min(self.budget - self.reserve - first, self.most), 1e-3)
 
     def start(self) -> float:
         """Marks the first step of the run; returns its time."""
@@ -69,6 +71,9 @@ class ClockProgress:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.earlier = max(self.earlier, state["seconds"])
         self._first, self.done, self.reserve = state["first"], state["share"], state["reserve"]
+        if self._first is not None:  # what is lost with the steps after the checkpoint is taken from what is unused
+            unused = max(self.budget - self.reserve - self.most - self._first, 0.0)
+            self._first += min(self.seconds - state["seconds"], unused)
 
 
 def process_start() -> float:

@@ -49,6 +49,7 @@ MISTAKES = [  # " … " in a message stands for anything
     ("", NO_CORPUS),
     ("--language de", "--language is an option for --text"),
     ("--cased", "--cased is an option for --text"),
+    ("--uncased", "--uncased is an option for --text"),
     ("--text-column body", "--text-column is an option for --text"),
     ("--errors skip", "--errors is an option for --text"),
 ]

@@ -151,6 +151,12 @@ def test_a_time_budget_on_this_machine_compares_measured_steps(monkeypatch, caps
     assert all(optimizers == ["muon", "adamw"] for *_, optimizers in asked)
 
 
+def test_a_text_is_read_as_often_as_by_a_run_with_the_time_budget(capsys):
+    assert cli.main(["plan", *NEEDED, "--tokens", "1M", "--time-budget", "1h", "--size", "tiny"]) == 0
+    rows = budget_rows(capsys.readouterr().out)
+    assert [numbers[1:3] for numbers in rows.values()] == [["20 M", "20.0"]] * 2
+
+
 @pytest.mark.parametrize("tokens, flops", [("1e24", "1"), ("1", "1e24")])
 def test_the_ends_of_all_ranges_are_printed_without_overflow(tokens, flops, capsys):
     few = "0.001" if flops == "1" else "1"

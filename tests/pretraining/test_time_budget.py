@@ -284,7 +284,7 @@ def test_given_optimizers_and_batches_stay_and_a_divided_model_is_not_trained_by
     assert "length_schedule" not in plan_of(measured(), given={"length_schedule": ["12:0.5", "24"]}).choices
 
 
-def test_a_run_ends_before_its_budget_rather_than_read_little_text_too_often(plan_of, corpus_folder):
+def test_a_run_ends_before_its_budget_rather_than_read_little_text_too_often(plan_of, corpus_folder, capsys):
     """Then the fastest way is taken, and a larger model where its expected loss is lower."""
     tokens = Corpus.load(str(corpus_folder)).shape.tokens
     plan = plan_of(measured(half=1 / 8000), faster=True, given={"size": "tiny"}, passes=20)
@@ -292,8 +292,53 @@ def test_a_run_ends_before_its_budget_rather_than_read_little_text_too_often(pla
     assert plan.tokens == pytest.approx(20 * tokens, rel=0.05)
     end = sum(plan.later.values())
     assert plan.unused == pytest.approx(600 - end - 20 * tokens / plan.speed, abs=2)
-    assert ("unused", "more passes over so little text raise the held-out loss") in [(r[0], r[2]) for r in plan.rows]
+    assert "the run ends after 20 passes" in next(why for name, _, why in plan.rows if name == "unused time")
+    plan.print(600)
+    assert "Plan for 10 min" in capsys.readouterr().out, "what was given"
     assert plan_of(measured(), given={"size": "tiny"}).unused == 0
+
+
+def test_accumulated_gradients_of_little_text_give_as_many_steps(plan_of, corpus_folder):
+    given = {"size": "tiny", "optimizer": "muon"}
+    plan = plan_of(measured(), given=given, passes=1000, budget=10**6, gradient_accumulation_steps=2)
+    assert plan.unused and plan.steps == pytest.approx(1000, rel=0.1)
+
+
+def test_time_that_a_stopped_run_has_lost_is_taken_from_what_it_leaves_unused(ticks):
+    clock = ClockProgress(1000, started=ticks.now)
+    clock.most = 100
+    clock.start()
+    assert clock.training_seconds == 100
+    ticks.now += 50
+    clock.update()
+    saved, share = json.loads(json.dumps(clock.state_dict())), clock.done
+    assert share == pytest.approx(0.5, abs=0.02)
+    ticks.now += 40  # lost with the steps after the checkpoint
+    resumed = ClockProgress(1000, started=ticks.now)
+    resumed.most, resumed.earlier = 100, clock.seconds
+    ticks.now += 5
+    resumed.load_state_dict(saved)
+    resumed.update()
+    assert resumed.done == pytest.approx(share, abs=0.02)
+    ticks.now += 50
+    resumed.update()
+    assert resumed.done == pytest.approx(1, abs=0.02)
+
+
+def test_a_resumed_run_of_little_text_ends_after_as_many_passes(run, monkeypatch):
+    """Also if no checkpoint is left, and most of the time that it took would be over."""
+    monkeypatch.setitem(budget_rules()["passes"], "most", 3)
+    arguments = {"size": "tiny", "time_budget": "1h"}
+    output = run(**arguments)
+    results = read_results(output)
+    assert results["budget"]["seconds"] == 3600 and 3400 < results["budget"]["unused"] < 3600
+    for path in output.glob("checkpoint-*"):
+        shutil.rmtree(path)
+    (output / "manifest.json").write_text(
+        json.dumps(json.loads((output / "manifest.json").read_text()) | {"complete": False})
+    )
+    again = read_results(run(resume=True, **arguments))
+    assert again["steps"] == pytest.approx(results["steps"], rel=0.2)
 
 
 def test_batches_give_a_short_run_a_thousand_steps_whatever_a_step_costs():

@@ -1,10 +1,12 @@
 """`mybert finetune --task retrieval` and `--task reranking` on a tiny BERT."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from json_files import read_lines
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -120,7 +122,9 @@ def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
     assert np.mean(np.array(nearest(vectors)) == np.arange(len(FACTS))) >= 0.75
 
 
-def test_documents_alone_keep_a_share_of_a_sentence_encoder_and_nothing_of_a_new_one(finetune, tiny_bert, tmp_path):
+def test_documents_alone_keep_a_share_of_a_sentence_encoder_and_nothing_of_a_new_one(
+    finetune, rows, tiny_bert, tmp_path, monkeypatch
+):
     documents = tmp_path / "documents.jsonl"
     texts = [f"The {q} is what {p} means. It was said by the people of that time." for q, p in FACTS]
     documents.write_text(
@@ -145,6 +149,22 @@ def test_documents_alone_keep_a_share_of_a_sentence_encoder_and_nothing_of_a_new
     assert weights == [DEFAULT, DEFAULT], "of so few documents"
     assert json.loads((tmp_path / "again" / "results.json").read_text())["best"]["start_share"] >= 0.5
     assert sum(results["pairs"]["mined"].values()) == results["pairs"]["train"]
+    cached = tmp_path / "cache" / "models--someone--encoder"
+    shutil.copytree(tmp_path / "mixed", cached / "snapshots" / "0123")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0123")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    finetune("retrieval", *options, "--model", "someone/encoder", output="of the Hub")
+    assert json.loads((tmp_path / "of the Hub" / "results.json").read_text())["best"]["start_share"] >= 0.5
+    reranks = ["--train", rows, "--max-steps", "1", "--validation-share", "0"]
+    finetune("reranking", *reranks, "--model", tmp_path / "new", output="reranker")
+    labelled = tmp_path / "labelled.csv"
+    labelled.write_text("text,label\n" + "".join(f"{q},{number % 2}\n" for number, (q, _) in enumerate(FACTS)))
+    classes = ["--train", labelled, "--max-steps", "1", "--validation-share", "0"]
+    finetune("text-classification", *classes, "--model", tmp_path / "new", output="classifier")
+    for out in ("reranker", "classifier"):
+        assert "words_weight" not in json.loads((tmp_path / out / "config.json").read_text())
 
 
 def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows, tmp_path):

@@ -56,7 +56,8 @@ class BudgetPlan:
         held_out: number of held-out examples that are evaluated; None for all.
         events: number of equal parts of the run after which it logs, evaluates and saves.
         later: expected seconds of the evaluation, of a checkpoint and of the rest after the last step.
-        unused: seconds of the budget before whose end the run has made as many passes over the text as are useful.
+        most_seconds: of training, in which the run makes as many passes over the text as are useful.
+        unused: seconds by which a run of `most_seconds` ends before its budget.
     """
 
     choices: dict[str, Any]
@@ -69,6 +70,7 @@ class BudgetPlan:
     held_out: int | None = None
     events: dict[str, float] = field(default_factory=dict)
     later: dict[str, float] = field(default_factory=dict)
+    most_seconds: float = math.inf
     unused: float = 0.0
 
     def apply(self, settings: PretrainSettings, arguments: TrainingArguments, given: set[str]) -> PretrainSettings:
@@ -157,10 +159,10 @@ def make_plan(
     )
     accumulated = arguments.gradient_accumulation_steps
     plan.speed = times.tokens_per_second(best.dtype, best.optimizer, best.batch, accumulated) * arguments.world_size
-    for _ in range(2):  # the end of a run that leaves a part of the budget unused is planned for the rest
-        _plan_end(plan, settings, corpus, clock, times)
-        surplus = max(clock.training_seconds - most_tokens_of(corpus) / plan.speed, 0.0)
-        clock.budget, plan.unused = clock.budget - surplus, plan.unused + surplus
+    plan.most_seconds = most_tokens_of(corpus.shape.tokens) / plan.speed
+    _plan_end(plan, settings, corpus, clock, times)
+    plan.unused = max(clock.training_seconds - plan.most_seconds, 0.0)
+    clock.most = plan.most_seconds
     plan.tokens = plan.speed * clock.training_seconds
     plan.steps = max(1, round(plan.tokens / (best.batch * accumulated * arguments.world_size)))
     _check_affordable(plan, clock)
@@ -240,7 +242,9 @@ def _add_totals(plan: BudgetPlan, corpus: Corpus, clock: ClockProgress) -> None:
     """Adds the rows of speed, time and tokens."""
     unique = corpus.shape.tokens
     if plan.unused:
-        plan.rows.append(("unused", duration(plan.unused), budget_rules()["passes"]["why"]))
+        rule = budget_rules()["passes"]
+        why = f"the run ends after {rule['most']} passes over the text: {rule['why']}"
+        plan.rows.append(("unused time", duration(plan.unused), why))
     end = f"of {duration(clock.budget)}; evaluation and saving take {duration(clock.reserve)} at the end"
     passes = f"{plan.tokens / unique:.1f} passes over {with_unit(unique, 'tokens')}"
     plan.rows += [
@@ -271,18 +275,18 @@ def _plan_end(
     plan: BudgetPlan, settings: PretrainSettings, corpus: Corpus, clock: ClockProgress, times: StepTimes
 ) -> None:
     """Plans evaluation, checkpoints and the report, and reserves their time."""
-    evaluate = 0.0
+    evaluate, whole = 0.0, min(clock.budget, clock.seconds + plan.most_seconds)
     if corpus.validation is not None:
         examples = len(corpus.validation)
         evaluate = examples * corpus.shape.mean_length / times.evaluation
-        most = _EVALUATING * clock.budget
+        most = _EVALUATING * whole
         if evaluate > most:
             plan.held_out = max(1, int(examples * most / evaluate))
             evaluate = most
     save = 0.5 + COPIES_IN_A_CHECKPOINT * 4 * times.costs.parameters / _BYTES_PER_SECOND
-    evaluations = math.floor(_EVALUATING * clock.budget / max(evaluate, 1e-3))
-    checkpoints = math.floor(_SAVING * clock.budget / save)
-    plan.events = {"log": _LOGS, "save": max(1, min(checkpoints, max(4, math.ceil(clock.budget / _SAVE_SECONDS))))}
+    evaluations = math.floor(_EVALUATING * whole / max(evaluate, 1e-3))
+    checkpoints = math.floor(_SAVING * whole / save)
+    plan.events = {"log": _LOGS, "save": max(1, min(checkpoints, max(4, math.ceil(whole / _SAVE_SECONDS))))}
     if corpus.validation is not None:
         plan.events["evaluate"] = max(2, min(evaluations, 10))  # one before the end measures the time of the last
     plan.later = {"evaluate": evaluate, "save": save, "rest": _REPORT_SECONDS + save / COPIES_IN_A_CHECKPOINT}
@@ -291,9 +295,11 @@ def _plan_end(
 
 
 def _check_affordable(plan: BudgetPlan, clock: ClockProgress) -> None:
+    if plan.unused:  # more time would not give more steps
+        return
     needed = clock.training_seconds * _LEAST_STEPS / plan.steps
     before = clock.seconds + clock.reserve
-    if clock.training_seconds + plan.unused < max(needed, _LEAST_SHARE * (clock.budget + plan.unused)):
+    if clock.training_seconds < max(needed, _LEAST_SHARE * clock.budget):
         fits = max(needed + before, before / (1 - _LEAST_SHARE)) * 1.2
         raise UserError(
             f"--time-budget {duration(clock.budget)} is too short: preparation, evaluation and saving take "

@@ -117,13 +117,13 @@ class Chooser:
 
     @property
     def _most(self) -> float:
-        return most_tokens_of(self.corpus)
+        return most_tokens_of(self.corpus.shape.tokens)
 
     def _candidate(self, size: str | None, optimizer: str, dtype: str, times: StepTimes) -> Candidate:
         seconds, accumulated = self.clock.training_seconds, self.arguments.gradient_accumulation_steps
         each, step = times.gradients[dtype] * accumulated, times.optimizers[optimizer]
         name = size or nearest_size(times.costs)
-        used = min(seconds, each * self._most / self.arguments.world_size)
+        used = min(seconds, times.gradients[dtype] * self._most / self.arguments.world_size)
         batch = self.batch or tokens_per_batch(name, used, each, step, self.corpus.shape.longest)
         speed = times.tokens_per_second(dtype, optimizer, batch, accumulated)
         tokens = min(speed * seconds * self.arguments.world_size, self._most)
@@ -133,9 +133,9 @@ class Chooser:
         return Candidate(size, optimizer, dtype, batch, tokens, loss, speed, times)
 
 
-def most_tokens_of(corpus: Corpus) -> float:
-    """The largest number of tokens that a run sees."""
-    return budget_rules()["passes"]["most"] * corpus.shape.tokens
+def most_tokens_of(unique: float) -> float:
+    """The largest number of tokens that a run with a time budget sees of a text with `unique` tokens."""
+    return budget_rules()["passes"]["most"] * unique
 
 
 def tokens_per_batch(size: str, seconds: float, each: float, step: float, longest: int) -> int:

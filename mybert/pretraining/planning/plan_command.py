@@ -18,7 +18,13 @@ from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE, examples_bytes
 from mybert.corpus.examples.blocks import example_schema
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.planning.candidates import FLOAT, effective_tokens, measuring_seconds, types_to_compare
+from mybert.pretraining.planning.candidates import (
+    FLOAT,
+    effective_tokens,
+    measuring_seconds,
+    most_tokens_of,
+    types_to_compare,
+)
 from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps
 from mybert.pretraining.planning.phases import CorpusShape
@@ -175,7 +181,7 @@ def print_budget(settings: PlanSettings, budget: float, is_measured: bool) -> No
                     for dtype in times.gradients
                 )
             assert speed is not None  # the first configuration is not sharded
-            tokens = speed * budget
+            tokens = min(speed * budget, most_tokens_of(settings.tokens))
             counted = effective_tokens(tokens, optimizer)
             expected = scaling_law().expectation(encoder, counted, settings.tokens, settings.vocab_size)
             losses[f"{size} with {optimizer}"] = expected["mlm_loss"]
