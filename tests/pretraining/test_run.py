@@ -262,9 +262,13 @@ def test_a_checkpoint_without_weights_of_the_encoder_is_refused(run, tokenizer, 
 
 def test_a_missing_head_is_initialised_and_named(run, tokenizer, tmp_path, capsys):
     start = tmp_path / "start"
-    BertForMaskedLM.from_pretrained(bert_folder(tokenizer, tmp_path / "both")).save_pretrained(start)
+    model = BertForMaskedLM.from_pretrained(bert_folder(tokenizer, tmp_path / "both"))
+    model.config.words_weight = 6.5
+    model.save_pretrained(start)
     tokenizer.save_pretrained(start)
     output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
+    assert "words_weight" in (start / "config.json").read_text()
+    assert "words_weight" not in (output / "config.json").read_text(), "it is no retriever"
     printed = capsys.readouterr().out
     assert f"{start} lacks weights of pooler, next-sentence head: these are newly initialised\n" in printed
     name = "cls.predictions.transform.dense.weight"

@@ -48,6 +48,7 @@ def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: di
     # transformers would keep the 16 bits of a checkpoint, in which small updates are lost
     opened = open_checkpoint(name, MyBertForPreTraining, new_head=True, dtype="float32", **choices)
     model = opened.model
+    vars(model.config).pop("words_weight", None)  # of a retriever, which the result is not
     if not _keeps_vocabulary(opened.tokenizer.get_vocab(), tokenizer.get_vocab()):
         raise UserError(
             f"--init-from {name} has another vocabulary than the corpus; name a checkpoint with the vocabulary of "
