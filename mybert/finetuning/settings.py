@@ -35,8 +35,9 @@ EPOCHS = 3.0
 _RATES = ((256, 1e-3), (512, 3e-4), (math.inf, 5e-5))
 """Learning rates of models whose hidden size is below a number: that of the BERT paper last, before it the highest
 published for its small sizes. On SST-2, 1e-3 is better than 3e-4 for a hidden size of 128 and worse for 256."""
-_TAGGING_RATES = ((384, 1e-3), *_RATES[1:])
-"""Of token-classification: for a hidden size of 256, 1e-3 is better on CoNLL-2003 and EWT (benchmarks/RESULTS.md)."""
+_HIGHER_RATES = ((384, 1e-3), *_RATES[1:])
+"""Of token-classification and retrieval: for a hidden size of 256, 1e-3 is better on CoNLL-2003 and EWT, and on the
+documents of two collections (benchmarks/RESULTS.md)."""
 _VALIDATION_SHARE = 0.1
 BATCH, _FEW_QUESTIONS = 32, 5000
 """Sequences of a batch, and the features below which question answering has smaller batches."""
@@ -60,7 +61,7 @@ def default_batch_size(features: int, task: str) -> int:
 
 def default_learning_rate(hidden_size: int, task: str) -> float:
     """The learning rate for models of this width, by the name of the task."""
-    rates = _TAGGING_RATES if task == "token-classification" else _RATES
+    rates = _HIGHER_RATES if task in ("token-classification", "retrieval") else _RATES
     return next(rate for below, rate in rates if hidden_size < below)
 
 
@@ -237,7 +238,7 @@ class FinetuningOptions(TrainingOptions):
     learning_rate: float | None = declare.training(
         None,
         "Peak learning rate (default: 5e-5 as in the paper; 3e-4 for hidden sizes below 512; 1e-3 below 256, or below "
-        "384 for token-classification).",
+        "384 for token-classification and retrieval. Sentence encoders and rerankers: 2e-5 or 5e-5).",
     )
     num_train_epochs: float | None = declare.training(
         None, "Passes over the rows (default: 3; for few rows more, up to 20, so that there are about 100 steps)."
