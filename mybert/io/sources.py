@@ -194,4 +194,5 @@ def _known_kind(path: Path) -> str | None:
 
 def _known() -> str:
     compressed = ", ".join(kind for kind in _FORMATS if kind not in NOT_COMPRESSED)
-    return f"{compressed} (also with {' or '.join(COMPRESSIONS)}), {', '.join(NOT_COMPRESSED)}"
+    others = ", ".join(NOT_COMPRESSED)
+    return f"{compressed} (also with {' or '.join(COMPRESSIONS)}), {others}; rename Markdown files to .txt"

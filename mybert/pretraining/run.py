@@ -279,4 +279,4 @@ def _drop_checkpoints(output: Path, keep: int | None) -> None:
     if checkpoints:
         size = sum(file.stat().st_size for path in checkpoints for file in path.rglob("*") if file.is_file())
         kept = f"{counted(len(checkpoints), 'training checkpoint')} ({with_unit(size, 'B')})"
-        print(f"{output} keeps {kept} for --resume; the same command with --resume --keep-checkpoints 0 removes them")
+        print(f"{output} keeps {kept} for --resume; delete them if the run is to go no further")

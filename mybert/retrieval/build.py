@@ -61,6 +61,7 @@ def build_index(settings: IndexSettings) -> Path:
         index = Index(output)
     rows = [*counts.items(), *((f"skipped: {reason}", number) for reason, number in sorted(skipped.items()))]
     rows += [("documents in the index", len(index)), ("passages in the index", index.passages)]
+    rows.append(("weight of BM25 in hybrid scores, 0 to 8", f"{index.store.manifest['words_weight']:g}"))
     size = sum(path.stat().st_size for path in files_of(str(output)))
     print_table("Index", [*rows, ("size", with_unit(size, "B")), ("seconds", time.monotonic() - began)])
     return output

@@ -59,7 +59,7 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
     """Reads documents or queries.
 
     Formats: rows with an id, a text and maybe a title (BEIR: `_id`, `title`, `text`); `id<tab>text` lines without
-    names of columns; TREC's `<DOC>` and `<top>`.
+    names of columns; TREC's `<DOC>` and `<top>`; another .txt file is one document with the file's name as its id.
 
     Args:
         what: `documents` or `queries`, for messages.
@@ -69,7 +69,7 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
     """
     entries, places, problems = Texts([], [], []), {}, Problems(errors, Counter())
     for source in find_sources(names):
-        for key, title, text, place in _rows(source, problems):
+        for key, title, text, place in _rows(source, what, problems):
             if key is None or not key.strip():
                 problems.report(source.name, place, f"no id; expected one of {short_list(IDS)}")
             elif not joined(title, text).strip():
@@ -96,7 +96,7 @@ _Row = tuple[str | None, str, str, str]
 """Id, title, text and place in the file."""
 
 
-def _rows(source: Source, problems: Problems) -> Iterator[_Row]:
+def _rows(source: Source, what: str, problems: Problems) -> Iterator[_Row]:
     if source.name == STDIN:
         raise UserError("a collection cannot be read from standard input; save it to a file")
     head = _first_line(source)
@@ -104,6 +104,9 @@ def _rows(source: Source, problems: Problems) -> Iterator[_Row]:
         yield from _tagged(source.name)
     elif source.kind in (".txt", ".tsv") and "\t" in head and not _names_columns(head):
         yield from _two_columns(source.name, problems)
+    elif source.kind == ".txt" and what == "documents":
+        for document in read_documents([source.name], plain_text="file", errors=problems.errors):
+            yield source.name, "", document.text, "line 1"
     else:
         yield from _table(source, problems)
 

@@ -1,6 +1,6 @@
 """What differs between the training of a retriever and of a reranker."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ class Retrieval:
         model: the model that is trained.
         options: --columns and --max-length.
         learning_rate: the default.
-        words_weight: of BM25 in the teacher of mined pairs.
+        words_weight: of BM25 beside the start model for passages, in the teacher of mined pairs. The one for whole
+            documents is written into the configuration, for `mybert index`.
     """
 
     words_weight = 0.0
@@ -74,20 +75,21 @@ class Retrieval:
         """Pairs from the documents, and all passages of the documents."""
         count = _MINED if self._is_retriever else _MINED_FOR_NEW
         pairs, passages = mine(settings, self.options.given_columns(), seed, count)
+        documents: dict[int, tuple[str, str]] = {}
+        for passage in passages:
+            _, before = documents.get(passage.document, ("", ""))
+            documents[passage.document] = passage.title, joined(before, passage.body)
         if settings.max_length is None:
-            self._read_more(passages)
+            self._read_more([joined(*document) for document in documents.values()])
         if passages:
-            titles, texts = zip(*((passage.title, passage.body) for passage in passages), strict=True)
-            self.words_weight = balance(titles, texts, *encoders(self.model), start_weight(self._config))
-            self._config.words_weight = self.words_weight
+            least, encode = start_weight(self._config), encoders(self.model)
+            self.words_weight = balance(*_columns((p.title, p.body) for p in passages), *encode, least)
+            self._config.words_weight = balance(*_columns(documents.values()), *encode, least)
         return pairs, [passage.text for passage in passages]
 
-    def _read_more(self, passages: Sequence[Passage]) -> None:
+    def _read_more(self, texts: Sequence[str]) -> None:
         """Lets the finished model read as many tokens as it has positions if many documents are longer."""
-        texts: dict[int, str] = {}
-        for passage in passages:
-            texts[passage.document] = joined(texts.get(passage.document, passage.title), passage.body)
-        sample = list(texts.values())[:: max(len(texts) // _MEASURED, 1)]
+        sample = texts[:: max(len(texts) // _MEASURED, 1)]
         encoded = self.model.tokenizer(sample, truncation=False, verbose=False)["input_ids"] if sample else []
         longer = sum(len(ids) > self._length for ids in encoded)
         if self._length < self._positions and longer > _LONGER * len(encoded):
@@ -207,6 +209,11 @@ def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int, coun
         return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)
     return Miner(passages, seed).pairs(count), passages
+
+
+def _columns(rows: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """First and second values."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:

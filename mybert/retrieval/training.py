@@ -171,7 +171,12 @@ def _train(job: Job, folder: RunFolder, stop: StopOnSignal) -> None:
     share = kind.mix_with_start(settings)
     if evaluator:
         scores["held_out"] = evaluator(kind.model)
-        print_table("nDCG@10 of held-out queries", [(name, format_cell(s[METRIC])) for name, s in scores.items()])
+        mined = not job.held_out.by_origin()[0]
+        title = f"nDCG@10 of {len(job.held_out.relevant()):,} held-out queries"
+        shown = [
+            (name, format_cell(scores[key][METRIC])) for name, key in (("start", "start"), ("trained", "held_out"))
+        ]
+        print_table(f"{title}, mined from the documents" if mined else title, shown)
     kind.save(folder.path)
     _write_results(job, folder, trainer, scores, share)
     for checkpoint in run.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):

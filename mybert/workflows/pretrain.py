@@ -91,7 +91,8 @@ def _with_corpus(
     corpus = f"{folder}-corpus"
     if processes.is_main_process:
         _build(settings, f"{folder}-tokenizer", corpus, started)
-        for line in warning_lines(Path(corpus)):
+        lines = warning_lines(Path(corpus))
+        for line in lines[1:] if settings.dry_run else lines:  # the first one names the folder, here a temporary one
             print(line)
     processes.wait_for_everyone()
     with_corpus = copy.copy(settings)

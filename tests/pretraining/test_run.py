@@ -183,7 +183,7 @@ def test_a_finished_run_keeps_as_many_checkpoints_as_asked(run, capsys, keep, le
     assert {path.name for path in output.glob("checkpoint-*")} == left
     size = sum(file.stat().st_size for name in left for file in (output / name).rglob("*") if file.is_file())
     printed = capsys.readouterr().out
-    assert ("--keep-checkpoints 0" in printed) == bool(left)
+    assert ("for --resume; delete them" in printed) == bool(left)
     assert not left or f"({with_unit(size, 'B')}) for --resume" in printed
     assert (output / "model.safetensors").is_file()
 

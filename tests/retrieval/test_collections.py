@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mybert.common.errors import UserError
+from mybert.io.documents import read_documents
 from mybert.retrieval.collections import Texts, read_judgements, read_texts
 
 EXPECTED = Texts(["d1", "d2"], ["Cats", ""], ["They sleep.", "Dogs run."])
@@ -35,6 +36,14 @@ def test_documents_are_read_in_every_format(tmp_path, name):
     found = read_texts([str(tmp_path / name)], "documents")
     assert found == EXPECTED
     assert found.passages() == ["Cats They sleep.", "Dogs run."]
+
+
+def test_a_text_file_is_a_document_with_its_name_as_id_as_in_an_index(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"A cat {name}.\n\nIt sleeps.")
+    texts = read_texts([str(tmp_path)], "documents")
+    assert texts.ids == [document.source for document in read_documents([str(tmp_path)], plain_text="file")]
+    assert texts.texts == ["A cat a.\n\nIt sleeps.", "A cat b.\n\nIt sleeps."]
 
 
 @pytest.mark.parametrize(
