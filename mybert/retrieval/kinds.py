@@ -48,10 +48,11 @@ class Retrieval:
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
         self.model = SentenceTransformer(settings.model, **_loading_options(settings, arguments))
         self._config = config = _prepared_config(self.model, settings)
-        self._positions = config.max_position_embeddings
-        self._length = max(self.model.max_seq_length or self._positions, settings.max_length or 0)
-        self.model.max_seq_length = min(self.options.max_length, self._length)
         self._is_retriever = modules_folder(settings.model) is not None
+        self._length = max(self.model.max_seq_length or config.max_position_embeddings, settings.max_length or 0)
+        # A sentence encoder often reads less than its BERT was trained on; later positions of another are untrained.
+        self._positions = config.max_position_embeddings if self._is_retriever else self._length
+        self.model.max_seq_length = min(self.options.max_length, self._length)
         self._mines_only = not settings.train_files and settings.judgements is None
         self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         if self._is_retriever:
