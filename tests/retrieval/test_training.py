@@ -167,6 +167,22 @@ def test_documents_alone_keep_a_share_of_a_sentence_encoder_and_nothing_of_a_new
         assert "words_weight" not in json.loads((tmp_path / out / "config.json").read_text())
 
 
+def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune, tiny_bert, tmp_path):
+    short = shutil.copytree(tiny_bert, tmp_path / "short")
+    config = json.loads((short / "tokenizer_config.json").read_text())
+    (short / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": 16}))
+    documents = tmp_path / "documents.jsonl"
+    texts = [" ".join([f"The {q} is what {p} means."] * 5) for q, p in FACTS]
+    documents.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    options = ["--documents", documents, "--max-steps", "1", "--validation-share", "0"]
+    printed = finetune("retrieval", *options, "--model", short, output="new")
+    assert "the finished model reads" not in printed
+    assert SentenceTransformer(str(tmp_path / "new"), device="cpu").max_seq_length == 16
+    printed = finetune("retrieval", *options, "--model", tmp_path / "new", output="again")
+    positions = json.loads((short / "config.json").read_text())["max_position_embeddings"]
+    assert f"100% of the documents have more than 16 tokens: the finished model reads {positions}" in printed
+
+
 def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows, tmp_path):
     longer = ("--learning-rate", "0.005", "--num-train-epochs", "25")
     finetune("reranking", "--train", rows, "--hard-negatives", "2", *FAST, *longer)
