@@ -47,14 +47,15 @@ def level(value: float, amber: float, red: float = float("inf")) -> str:
 
 def find(files: StageFiles) -> list[Finding]:
     """The findings of all checks that apply to a stage; stages without checks of their own get those of training."""
-    from mybert.reports.checks import corpus, evaluation, finetuning, pretraining, training  # few commands judge
+    # here, since few commands judge
+    from mybert.reports.checks import corpus, evaluation, finetuning, pretraining, retrieval, training
 
     of_pretraining = (*pretraining.CHECKS, *training.CHECKS)
     checks = {
         "corpus": corpus.CHECKS,
         **dict.fromkeys(("pretrain", "adapt", "distill"), of_pretraining),
-        "finetune": (*finetuning.CHECKS, *evaluation.CHECKS, *training.CHECKS),
-        "evaluate": evaluation.CHECKS,
+        "finetune": (*retrieval.OF_TRAINING, *finetuning.CHECKS, *evaluation.CHECKS, *training.CHECKS),
+        "evaluate": (*retrieval.OF_EVALUATION, *evaluation.CHECKS),
     }.get(files.stage, training.CHECKS)
     with explain_missing(files):
         findings = [finding for check in checks for finding in check(files)]

@@ -198,6 +198,7 @@ CORPUS = {
     },
 }
 STAGES = {"pretrain": PRETRAINING, "finetune": FINETUNING, "corpus": CORPUS}
+RETRIEVAL = {"manifest": {"stage": "evaluate"}, "results": {}}
 
 
 def set_at(tree: dict, path: str, value) -> None:
@@ -212,10 +213,11 @@ def write_stage(folder: Path, stage: str, changes: dict | None = None, predictio
     """Writes the folder of a good run, with changes.
 
     Args:
+        stage: one of `STAGES`, or `evaluate`, whose results are then among the changes.
         changes: path in the content of the stage, such as `results/metrics/mlm_accuracy`, and its value; `analysis/…`
             changes analysis.json.
     """
-    content = copy.deepcopy({**STAGES[stage], "analysis": ANALYSIS})
+    content = copy.deepcopy({**STAGES.get(stage, RETRIEVAL), "analysis": ANALYSIS})
     for path, value in (changes or {}).items():
         set_at(content, path, value)
     folder.mkdir(parents=True, exist_ok=True)

@@ -41,6 +41,14 @@ def overlap(equal: int, near: int) -> list[dict]:
     return [{"of": "validation", "in": "train", "rows": 400, "equal": equal, "near": near}]
 
 
+def search(task: str = "retrieval", before: float = 0.3, after: float = 0.2, **intervals: list[float]) -> dict:
+    """Results of a retriever: held-out queries of its training, or paired intervals by system of its evaluation."""
+    systems = {name: {"ndcg@10": 0.5} for name in ("model", "bm25", "start", "hybrid")}
+    differences = {name: {"ndcg@10": {"mean": sum(i) / 2, "interval": i}} for name, i in intervals.items()}
+    scores = {"start": {"metrics": {"ndcg@10": before}}, "held_out": {"metrics": {"ndcg@10": after}}}
+    return {"results": {"task": task, **(systems | {"differences": differences} if intervals else scores)}}
+
+
 def giveaway(f1: float) -> list[dict]:
     return [{"label": "good", "word": "sku", "with_label": 990, "rows": 1000, "without": 5, "f1": f1}]
 
@@ -114,6 +122,11 @@ FAULTS = [
     ("finetune", "truncation", "amber", part(rows_cut=200) | {"analysis/slices": {}}),
     ("finetune", "calibration", "amber", {"analysis/calibration/expected_calibration_error": 0.3}),
     ("finetune", "left-out", "amber", part(rows_left_out=7)),
+    ("finetune", "beside-start", "amber", search()),
+    ("finetune", "beside-start", "amber", search(task="reranking", before=0.2)),
+    ("evaluate", "beside-bm25", "amber", search(bm25=[-0.4, -0.1])),
+    ("evaluate", "beside-bm25", "amber", search(bm25=[-0.1, 0.2])),
+    ("evaluate", "beside-start", "amber", search(bm25=[0.1, 0.2], start=[-0.1, 0.2])),
     ("corpus", "unknown-tokens", "red", {"manifest/statistics/unknown_rate": 0.3}),
     ("corpus", "unknown-tokens", "amber", {"manifest/statistics/unknown_rate": 0.02}),
     ("corpus", "removed-marks", "amber", {"results/removed_marks": 0.02, "results/equal_words": [["में", "मैं"]]}),
@@ -134,6 +147,19 @@ def test_a_fault_is_found(stage, name, level, changes, tmp_path):
     found = {finding.name: finding for finding in find(read_stage(write_stage(tmp_path / "faulty", stage, changes)))}
     assert found[name].level == level, found[name]
     assert found[name].remedy and found[name].evidence
+
+
+@pytest.mark.parametrize(
+    ("stage", "results", "levels"),
+    [
+        ("finetune", search(after=0.4), {"beside-start": "green"}),
+        ("evaluate", search(bm25=[0.1, 0.2], start=[0.1, 0.3]), {"beside-bm25": "green", "beside-start": "green"}),
+        ("evaluate", search(bm25=[0.1, 0.2], start=[0, 0]), {"beside-bm25": "green"}),  # an untrained model
+    ],
+)
+def test_a_better_retriever_passes(stage, results, levels, tmp_path):
+    found = find(read_stage(write_stage(tmp_path / "good", stage, results)))
+    assert {finding.name: finding.level for finding in found if finding.name.startswith("beside")} == levels
 
 
 FALLING = evaluation_log(eval_loss=[2.6, 1.8, 1.5])

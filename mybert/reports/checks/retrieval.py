@@ -1,0 +1,47 @@
+"""Checks of a retriever: whether it is better than the model it started from, and than BM25."""
+
+from collections.abc import Iterator
+
+from mybert.reports.findings import Finding, judged
+from mybert.reports.stage_files import StageFiles
+
+_METRIC, _TITLE = "ndcg@10", "nDCG@10"
+_OTHERS = {"bm25": "BM25", "start": "plain mean pooling of its start model"}
+_REMEDY = (
+    "Train on more pairs of queries and answers (`--train`), or on the documents (`--documents`). Search with what is "
+    "best here: `--mode words` is BM25, `hybrid` both rankings together."
+)
+
+
+def better_than_others(files: StageFiles) -> Iterator[Finding]:
+    """Of `evaluate`: paired differences from BM25 and from the start model."""
+    results = files.results
+    for name, words in _OTHERS.items():
+        difference = results.get("differences", {}).get(name, {}).get(_METRIC)
+        if files.task != "retrieval" or difference is None or difference["interval"] == [0, 0]:
+            continue  # an untrained model is its own start model
+        low, high = difference["interval"]
+        evidence = (
+            f"{_TITLE} is {results['model'][_METRIC]:.3f}, that of {words} {results[name][_METRIC]:.3f}; the "
+            f"difference is {difference['mean']:+.3f} (95% interval {low:+.3f} to {high:+.3f}). "
+            f"Hybrid scores have {results['hybrid'][_METRIC]:.3f}."
+        )
+        doubt = f"The model is worse than {words}" if high < 0 else f"The model may be no better than {words}"
+        titles = (f"The model is better than {words}", doubt)
+        yield judged(f"beside-{name}", "green" if low > 0 else "amber", titles, evidence, _REMEDY)
+
+
+def better_than_before(files: StageFiles) -> Iterator[Finding]:
+    """Of `finetune`: the held-out queries before and after training."""
+    start, trained = (files.results.get(name, {}).get("metrics", {}).get(_METRIC) for name in ("start", "held_out"))
+    if files.task not in ("retrieval", "reranking") or start is None or trained is None:
+        return
+    queries = files.results.get("pairs", {}).get("held_out_queries", 0)
+    evidence = f"{_TITLE} of {queries:,} held-out queries is {trained:.3f}, and was {start:.3f} before training."
+    titles = ("Training has made the model better", "Training has not made the model better")
+    remedy = "Train on more rows or documents. If that does not help, use the start model."
+    yield judged("beside-start", "green" if trained > start else "amber", titles, evidence, remedy)
+
+
+OF_TRAINING = (better_than_before,)
+OF_EVALUATION = (better_than_others,)
