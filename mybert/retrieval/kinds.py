@@ -144,7 +144,7 @@ class Retrieval:
     def save(self, folder: Path) -> None:
         """Writes the model."""
         self.model.max_seq_length = self._length
-        self.model.save_pretrained(str(folder))
+        _save(self.model, folder)
 
 
 class Reranking:
@@ -189,7 +189,7 @@ class Reranking:
         return 0.0
 
     def save(self, folder: Path) -> None:
-        self.model.save_pretrained(str(folder))
+        _save(self.model, folder)
 
 
 Kind = Retrieval | Reranking
@@ -219,12 +219,22 @@ def _columns(rows: Iterable[tuple[str, str]]) -> list[list[str]]:
 
 def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:
     """The configuration of the BERT, without what an earlier fine-tuning has left in it."""
-    model.model_card_data.generate_widget_examples = False  # they cost time, and a card needs none
+    card = model.model_card_data
+    card.generate_widget_examples = False  # their vectors, which cost time
+    card.set_widget_examples = lambda dataset: None  # texts of the training rows
     bert = next(module for module in model.modules() if isinstance(module, PreTrainedModel))
     check_max_length(settings.max_length, bert.config, settings.model)
     for name in ("finetuned", "label_threshold", "tag_scheme", "word_rules"):
         vars(bert.config).pop(name, None)
     return bert.config
+
+
+def _save(model: SentenceTransformer | CrossEncoder, folder: Path) -> None:
+    """Writes the model. Its card has no texts of the training rows, which the user may not want to publish."""
+    for dataset in (*model.model_card_data.train_datasets, *model.model_card_data.eval_datasets):
+        for name in ("examples", "examples_table"):
+            dataset.pop(name, None)
+    model.save_pretrained(str(folder))
 
 
 def _loading_options(settings: FinetuneSettings, arguments: FinetuningArguments) -> dict[str, Any]:

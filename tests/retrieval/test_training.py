@@ -167,6 +167,14 @@ def test_documents_alone_keep_a_share_of_a_sentence_encoder_and_nothing_of_a_new
         assert "words_weight" not in json.loads((tmp_path / out / "config.json").read_text())
 
 
+@pytest.mark.parametrize("task", ["retrieval", "reranking"])
+def test_the_card_has_no_text_of_the_training_rows(task, finetune, rows, tmp_path):
+    finetune(task, "--train", rows, "--max-steps", "2", "--validation", rows)
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert "Training Details" in card
+    assert not [text for pair in FACTS for text in pair if text in card and text not in ("prime", "ice")]
+
+
 def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune, tiny_bert, tmp_path):
     short = shutil.copytree(tiny_bert, tmp_path / "short")
     config = json.loads((short / "tokenizer_config.json").read_text())
