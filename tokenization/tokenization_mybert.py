@@ -164,8 +164,11 @@ class MyBertTokenizer(BertTokenizer):
 
     def _encode_plus(self, *texts: Any, **options: Any) -> BatchEncoding:
         """As `BertTokenizer`, but `split_special_tokens` splits BERT's special tokens only, not those of a user."""
-        own = {i: token for i, token in self.added_tokens_decoder.items() if token.content not in self.control_tokens}
-        if not options.get("split_special_tokens") or not any(token.special for token in own.values()):
+        if not options.get("split_special_tokens"):
+            return super()._encode_plus(*texts, **options)
+        control = self.control_tokens
+        own = {i: token for i, token in self.added_tokens_decoder.items() if token.content not in control}
+        if not any(token.special for token in own.values()):
             return super()._encode_plus(*texts, **options)
         if self._plain is None or self._plain[0] != repr(own):
             self._plain = repr(own), self.plain_text_backend()
