@@ -144,7 +144,7 @@ class Retrieval:
     def save(self, folder: Path) -> None:
         """Writes the model."""
         self.model.max_seq_length = self._length
-        _save(self.model, folder)
+        _write_model(self.model, folder)
 
 
 class Reranking:
@@ -189,7 +189,7 @@ class Reranking:
         return 0.0
 
     def save(self, folder: Path) -> None:
-        _save(self.model, folder)
+        _write_model(self.model, folder)
 
 
 Kind = Retrieval | Reranking
@@ -229,7 +229,7 @@ def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: Finetu
     return bert.config
 
 
-def _save(model: SentenceTransformer | CrossEncoder, folder: Path) -> None:
+def _write_model(model: SentenceTransformer | CrossEncoder, folder: Path) -> None:
     """Writes the model. Its card has no texts of the training rows, which the user may not want to publish."""
     for dataset in (*model.model_card_data.train_datasets, *model.model_card_data.eval_datasets):
         for name in ("examples", "examples_table"):
