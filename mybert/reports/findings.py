@@ -54,8 +54,8 @@ def find(files: StageFiles) -> list[Finding]:
     checks = {
         "corpus": corpus.CHECKS,
         **dict.fromkeys(("pretrain", "adapt", "distill"), of_pretraining),
-        "finetune": (*retrieval.OF_TRAINING, *finetuning.CHECKS, *evaluation.CHECKS, *training.CHECKS),
-        "evaluate": (*retrieval.OF_EVALUATION, *evaluation.CHECKS),
+        "finetune": (*retrieval.CHECKS, *finetuning.CHECKS, *evaluation.CHECKS, *training.CHECKS),
+        "evaluate": (*retrieval.CHECKS, *evaluation.CHECKS),
     }.get(files.stage, training.CHECKS)
     with explain_missing(files):
         findings = [finding for check in checks for finding in check(files)]

@@ -1,6 +1,7 @@
 """What differs between the training of a retriever and of a reranker."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +77,14 @@ class Retrieval:
         """Pairs from the documents, and all passages of the documents."""
         count = _MINED if self._is_retriever else _MINED_FOR_NEW
         pairs, passages = mine(settings, self.options.given_columns(), seed, count)
-        documents: dict[int, tuple[str, str]] = {}
-        for passage in passages:
-            _, before = documents.get(passage.document, ("", ""))
-            documents[passage.document] = passage.title, joined(before, passage.body)
+        parts = (list(group) for _, group in groupby(passages, lambda passage: passage.document))
+        documents = [(part[0].title, " ".join(passage.body for passage in part)) for part in parts]
         if settings.max_length is None:
-            self._read_more([joined(*document) for document in documents.values()])
+            self._read_more([joined(*document) for document in documents])
         if passages:
             least, encode = start_weight(self._config), encoders(self.model)
             self.words_weight = balance(*_columns((p.title, p.body) for p in passages), *encode, least)
-            self._config.words_weight = balance(*_columns(documents.values()), *encode, least)
+            self._config.words_weight = balance(*_columns(documents), *encode, least)
         return pairs, [passage.text for passage in passages]
 
     def _read_more(self, texts: Sequence[str]) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from mybert.common.metrics import metric_title
 from mybert.reports.findings import Finding, judged
 from mybert.reports.stage_files import StageFiles
 
-_METRIC, _TITLE = "ndcg@10", "nDCG@10"
+_METRIC = "ndcg@10"
+_TITLE = metric_title(_METRIC)
 _OTHERS = {"bm25": "BM25", "start": "plain mean pooling of its start model"}
 _REMEDY = (
     "Train on more pairs of queries and answers (`--train`), or on the documents (`--documents`). Search with what is "
@@ -43,5 +45,4 @@ def better_than_before(files: StageFiles) -> Iterator[Finding]:
     yield judged("beside-start", "green" if trained > start else "amber", titles, evidence, remedy)
 
 
-OF_TRAINING = (better_than_before,)
-OF_EVALUATION = (better_than_others,)
+CHECKS = (better_than_before, better_than_others)
