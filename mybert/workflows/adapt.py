@@ -1,6 +1,5 @@
 """`mybert adapt`: add words of a domain to a BERT and continue its pretraining on text of the domain."""
 
-import contextlib
 import copy
 import dataclasses
 import gc
@@ -22,7 +21,6 @@ from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
 from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
-from mybert.artifacts.staging import exclusive_lock, report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.quantities import Duration
@@ -39,7 +37,7 @@ from mybert.training.run_folder import RunFolder
 from tokenization import MyBertTokenizer
 
 STAGE = "adapt"
-_WORK, _RUN, _FACTS, _ROWS, _MODEL = "work", "run.json", "adaptation.json", "rows", "model"
+_WORK, _FACTS, _ROWS, _MODEL = "work", "adaptation.json", "rows", "model"
 _NEIGHBOURS = 10
 """Number of new words whose nearest tokens are reported."""
 
@@ -73,19 +71,16 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     folder.check_same(settings, _describe_inputs(settings), arguments, decisive_arguments(arguments))
     if folder.was_complete:
         shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end
-        shutil.rmtree(_preparation(folder.path), ignore_errors=True)
         print(f"the run in {settings.output} is finished: no step is left to train")
         return folder.path
-    with _prepared(settings, arguments, folder) as prepared, folder.opened():
+    with folder.opened():
         work = folder.path / _WORK
-        if prepared is not None:
-            prepared.rename(work)
-        facts = json.loads((work / _FACTS).read_text(encoding="utf-8"))
-        counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
         try:
+            facts = _prepared(settings, arguments, work)
+            counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
             _train(settings, arguments, work, new_ids, facts["new_head"], started)
-        except UserError:  # if no step was trained, for example because the time budget is too short
-            if not any((work / name).exists() for name in (_ROWS, _MODEL)):
+        except Exception:  # for example a text without a new word, or a time budget that is too short
+            if not any((work / name).exists() for name in (_ROWS, _MODEL)):  # no step was trained
                 shutil.rmtree(folder.path)
             raise
         facts |= _compare(settings, work, new_ids, facts["new_head"])
@@ -107,40 +102,13 @@ def _describe_inputs(settings: AdaptSettings) -> dict[str, dict[str, Any]]:
     return inputs | ({"words": identity(settings.words)} if settings.words else {})
 
 
-@contextlib.contextmanager
-def _prepared(settings: AdaptSettings, arguments: TrainingArguments, run: RunFolder) -> Iterator[Path | None]:
-    """Yields a folder with model, corpus and held-out texts beside the output; None if the resumed run has them.
-
-    It is complete before the output folder is created, so an error leaves no output. With --resume and the same
-    settings and inputs, the folder of a killed run is continued; otherwise it is removed.
-    """
-    folder = _preparation(run.path)
-    with exclusive_lock(folder):  # also if there is nothing to prepare: a killed run may have left its lock file
-        if settings.resume and (run.path / _WORK / _FACTS).is_file():
-            yield None
-            return
-        left = read_json_object(folder / _RUN, f"remove {folder}") if (folder / _RUN).is_file() else {}
-        is_new = not settings.resume or run.fingerprint.differences(left)
-        if not is_new:
-            print(f"--resume: the preparation in {folder} is continued")
-        try:
-            with report_full_disk(run.path):
-                if is_new:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    folder.mkdir(parents=True)
-                    write_json(folder / _RUN, run.fingerprint.as_dict())
-                set_seed(arguments.seed)  # of a new head
-                write_json(folder / _FACTS, prepare(settings, folder, task_texts(settings), arguments.seed))
-            yield folder
-        except BaseException as error:
-            if isinstance(error, Exception) or not settings.resume:  # Ctrl-C keeps it for --resume
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-
-def _preparation(output: Path) -> Path:
-    output = output.absolute()
-    return output.with_name(f".{output.name}.partial-{STAGE}")
+def _prepared(settings: AdaptSettings, arguments: TrainingArguments, work: Path) -> dict[str, Any]:
+    """What is known of model, corpus and held-out texts in `work`, which are made where a resumed run lacks them."""
+    if not (work / _FACTS).is_file():
+        work.mkdir(exist_ok=True)
+        set_seed(arguments.seed)  # of a new head
+        write_json(work / _FACTS, prepare(settings, work, task_texts(settings), arguments.seed))
+    return read_json_object(work / _FACTS, "start again with --overwrite")
 
 
 def task_texts(settings: AdaptSettings | TrimSettings) -> Iterator[str]:

@@ -104,7 +104,6 @@ def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, tex
     assert json.loads((Path(output) / "manifest.json").read_text())["complete"] is False
     with pytest.raises(UserError, match="--new-words is '7', the run was started with '5'"):
         run(output, replay=texts["general"], resume=True, new_words=7)
-    (tmp_path / "..adapted.partial-adapt.lock").touch()  # of a run that was killed
     resumed = weights(run(output, replay=texts["general"], resume=True))
     assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
     assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
@@ -120,14 +119,14 @@ def test_a_time_budget_that_is_too_short_leaves_nothing(bert, texts, tmp_path):
 
 
 @pytest.mark.parametrize("function", ["_build_corpus", "_choose_words"])
-def test_a_preparation_that_was_killed_is_continued_or_removed(function, adapted, run, texts, tmp_path, monkeypatch):
+def test_a_preparation_that_was_killed_is_continued(function, adapted, run, texts, tmp_path, monkeypatch):
     output = str(tmp_path / "adapted")
     with monkeypatch.context() as patch:
         patch.setattr(preparation, function, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         assert exit_status(lambda: run(output, replay=texts["general"])) == -signal.SIGKILL
-    left = tmp_path / ".adapted.partial-adapt"
-    made = json.loads((left / "counts.json").read_text())
-    assert not Path(output).exists()
+    with pytest.raises(UserError, match="unfinished run; add --resume"):
+        run(output, replay=texts["general"])
+    made = json.loads((tmp_path / "adapted" / "work" / "counts.json").read_text())
     with monkeypatch.context() as patch:
         again = [] if function == "_choose_words" else ["_choose_words"]
         for name in ["_write_texts", *again]:  # not computed again
@@ -135,13 +134,6 @@ def test_a_preparation_that_was_killed_is_continued_or_removed(function, adapted
         resumed = weights(run(output, replay=texts["general"], resume=True))
     assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
     assert made.items() <= json.loads((tmp_path / "adapted" / "manifest.json").read_text())["counts"].items()
-    if function == "_choose_words":
-        return
-    shutil.rmtree(output)
-    left.mkdir()
-    (left / "counts.json").write_text("{}")
-    run(output, replay=texts["general"])
-    assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
 
 
 def test_words_of_add_tokens_move_behind_the_new_words_with_their_vectors(run, bert, tmp_path):
