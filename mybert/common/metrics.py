@@ -28,7 +28,10 @@ class Metric(NamedTuple):
 
     def change(self, difference: float) -> str:
         """A difference of two values with its sign: `+1.5 points` of percent, or four digits."""
-        return f"{100 * difference:+.3g} points" if self.is_share else f"{difference:+.4g}"
+        if not self.is_share:
+            return f"{difference:+.4g}"
+        points = 100 * difference
+        return f"{round(points, 1 if abs(points) >= 1 else 2) or 0.0:+g} points"
 
     def beats(self, value: float, other: float) -> bool:
         return value < other if self.is_loss else value > other

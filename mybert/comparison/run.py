@@ -11,7 +11,7 @@ from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError, short_list
 from mybert.common.metrics import metric_of, verdict
 from mybert.common.quantities import counted
-from mybert.common.tables import format_cell, print_table
+from mybert.common.tables import print_table
 from mybert.comparison.paired import changes, differences, labels, scores, slices
 from mybert.comparison.scoring import task_of
 from mybert.comparison.settings import CompareSettings, folders_of
@@ -156,7 +156,7 @@ def _print(task: Task, metric: str, runs: Sequence[Mapping], compared: Sequence[
     for run in runs:
         deviations = run["deviations"]
         cells = [
-            format_cell(run["metrics"][name]) + (f" ± {deviations[name]:.2g}" if name in deviations else "")
+            " ± ".join(metric_of(name).written(one[name]) for one in (run["metrics"], deviations) if name in one)
             for name in names
         ]
         rows.append((run["name"], *cells))

@@ -459,4 +459,6 @@ def test_percentages_keep_two_digits():
 def test_metrics_have_names_and_units_that_a_reader_knows():
     accuracy = metric_of("accuracy")
     assert accuracy.title == "Accuracy" and accuracy.interval(0.78, 0.8312) == "78.0% to 83.1%"
+    changes = map(accuracy.change, (0.0204, -0.0163, -0.00742, -0.0000742, 0.0))
+    assert [*changes] == [f"{points} points" for points in ("+2", "-1.6", "-0.74", "-0.01", "+0")]
     assert metric_of("mse").written(0.51234) == "0.5123" and metric_of("my_score").title == "My score"

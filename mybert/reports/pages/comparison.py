@@ -52,7 +52,7 @@ def page(files: StageFiles) -> Page:
 
 def _deviation(run: Mapping, metric: str) -> str:
     spread = run["deviations"].get(metric)
-    return f"mean of {run['seeds']} runs, deviation {spread:.2g}" if spread is not None else ""
+    return f"mean of {run['seeds']} runs, deviation {metric_of(metric).written(spread)}" if spread is not None else ""
 
 
 def _scores(runs: Sequence[Mapping]) -> Table:
