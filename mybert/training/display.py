@@ -39,6 +39,7 @@ _HIDDEN |= {"optimizer_share"}
 _HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs"}  # the same in every evaluation
 _DETAILS = {"grad_norm", "learning_rate", "tokens"}  # hidden where evaluations choose the best checkpoint
 _SPEEDS = ("_runtime", "_per_second", "_time")
+_FREE_CORES_CHANGED = 0.5  # a smaller change is not printed
 _OTHER_COLUMNS = 66
 """Width of the columns of a bar other than the details, with large numbers."""
 
@@ -66,6 +67,7 @@ class Display(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._held: dict[str, float] = {}  # of training, printed with the evaluation of the step if one follows
+        self._free_cores = math.inf  # as last printed
         if not state.is_world_process_zero:
             return
         self.first = state.global_step
@@ -128,6 +130,9 @@ class Display(TrainerCallback):
 
     def _print(self, args: TrainingArguments, state: TrainerState) -> None:
         if self._held:
+            if abs(self._held.get("free_cores", math.inf) - self._free_cores) < _FREE_CORES_CHANGED:
+                del self._held["free_cores"]
+            self._free_cores = self._held.get("free_cores", self._free_cores)
             # None for a time budget, whose estimate changes during the run
             planned = state.max_steps if args.max_steps in (-1, state.max_steps) else None
             print(log_line(self._held, state.global_step, planned, self.first or 0), flush=True)

@@ -216,6 +216,15 @@ def test_small_rates_keep_their_digits_and_amounts_have_units():
     )
 
 
+def test_cores_that_other_programs_leave_are_named_when_this_begins_or_changes(capsys):
+    display, state = Display(), SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=9)
+    display.on_train_begin(None, state, None)
+    for cores in (None, 1.1, 1.3, None, 1.2, 0.4):
+        display.on_log(ARGUMENTS, state, None, logs={"loss": 1.0} | ({"free_cores": cores} if cores else {}))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("leave ")[2] for line in lines] == ["", "1.1 cores", "", "", "", "0.4 cores"]
+
+
 def test_an_evaluation_leaves_out_the_counts_that_are_the_same_each_time():
     logs = {"eval_loss": 4.5, "eval_mlm_accuracy": 0.25, "eval_mlm_tokens": 900, "eval_nsp_pairs": 70, "epoch": 0.5}
     assert log_line(logs, 5, 10) == "step 5 of 10, evaluation: loss 4.5, mlm accuracy 0.25"
