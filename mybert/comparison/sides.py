@@ -153,7 +153,7 @@ def _read(path: Path, part: str, settings: CompareSettings) -> Rows:
 def _read_table(path: Path, settings: CompareSettings) -> Rows:
     kind = file_format(path).kind
     if kind not in READERS:
-        raise UserError(f"{path}: expected {', '.join(READERS)}, found {kind or 'no suffix'}")
+        raise UserError(f"{path}: expected {', '.join(READERS)}, found {path.suffix or 'no suffix'}")
     predictions, references, inputs, places, columns = [], [], [], [], dict[str, None]()
     for place, fields, *_ in readable(str(path), READERS[kind](str(path))):
         prediction, reference, given = _parts(fields, path, settings)

@@ -31,8 +31,8 @@ class DocumentSettings(ProcessesOption, OutputFolder):
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="files (.txt .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), folders, patterns, saved data "
-        "sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`",
+        help="files (.txt .md .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), folders, patterns, saved "
+        "data sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`",
         reads=TEXTS,
     )
 
@@ -94,7 +94,7 @@ class CorpusSettings(ResumeOptions, DocumentSettings):
         "en", "language of the sentence splitter (ISO 639 code; English rules for languages without their own)"
     )
     document_per_file: bool = declare.data(
-        False, "a .txt file is one document; otherwise blank lines separate documents"
+        False, "a .txt or .md file is one document; otherwise blank lines separate documents"
     )
     deduplicate: bool = declare.data(False, "keep only the first of documents with the same text")
     deduplicate_near: float | None = declare.data(

@@ -9,12 +9,14 @@ from mybert.common.quantities import counted
 from mybert.demo.heads import Head
 from mybert.inference.prediction_files import write_cells
 from mybert.io.documents import Document, read_documents
+from mybert.io.files import PLAIN_TEXT
+from mybert.io.record_formats import READERS
 
-TEXT_FILES = [".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"]
+TEXT_FILES = [*PLAIN_TEXT, *READERS]
 
 
 def read_texts(path: str, column: str) -> tuple[list[Document], str]:
-    """The texts of a file, and a line about what was skipped; in a .txt file each line is a text."""
+    """The texts of a file, and a line about what was skipped; each line of a plain text is a text."""
     skipped: Counter = Counter()
     documents = list(
         read_documents(

@@ -60,7 +60,7 @@ def read_documents(
         inputs: see `find_sources`.
         text_column: column of the text in JSON, CSV, TSV, Parquet and data sets.
         errors: `strict` raises at the first invalid line; `skip` skips and counts it.
-        plain_text: the unit of a document in .txt files and standard input: `paragraphs` (separated by blank lines),
+        plain_text: the unit of a document in plain text and standard input: `paragraphs` (separated by blank lines),
             `line` or `file`.
         skipped: counts skipped lines by reason; files without a document count as `empty files`.
     """

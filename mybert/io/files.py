@@ -23,6 +23,7 @@ else:
     from backports import zstd
 
 COMPRESSIONS = (".gz", ".zst")
+PLAIN_TEXT = (".txt", ".md")
 STDIN = "-"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # reads what `zstd --long=31` writes
@@ -32,7 +33,7 @@ _BLOCK = 1 << 20  # bytes
 
 
 class FileFormat(NamedTuple):
-    """Format and compression suffixes of a file name, in lower case; "" if absent."""
+    """Format and compression suffixes of a file name, in lower case; "" if absent. `kind` of plain text is `.txt`."""
 
     kind: str
     compression: str
@@ -42,7 +43,8 @@ def file_format(name: str | Path) -> FileFormat:
     """Splits the suffixes of a file name: `Train.CSV.gz` gives (`.csv`, `.gz`)."""
     path = Path(name)
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    return FileFormat((path.with_suffix("") if compression else path).suffix.lower(), compression)
+    kind = (path.with_suffix("") if compression else path).suffix.lower()
+    return FileFormat(".txt" if kind in PLAIN_TEXT else kind, compression)
 
 
 def is_unicode(text: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mybert.artifacts.manifest import files_of, identity, read_manifest
 from mybert.common.errors import UserError, did_you_mean, nearest_name, short_list, warn_once
 from mybert.common.quantities import counted
-from mybert.io.files import COMPRESSIONS, STDIN, file_format
+from mybert.io.files import COMPRESSIONS, PLAIN_TEXT, STDIN, file_format
 from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
 
@@ -23,7 +23,7 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(:[^:]+){0,2}")
 
 
 class Source(NamedTuple):
-    """A file or data set. `kind` is a file suffix, `dataset` (a saved folder), `hub` or `python-docs`."""
+    """A file or data set. `kind` is a `file_format`, `dataset` (a saved folder), `hub` or `python-docs`."""
 
     name: str
     kind: str
@@ -193,6 +193,6 @@ def _known_kind(path: Path) -> str | None:
 
 
 def _known() -> str:
-    compressed = ", ".join(kind for kind in _FORMATS if kind not in NOT_COMPRESSED)
+    compressed = ", ".join(kind for kind in (*PLAIN_TEXT, *READERS) if kind not in NOT_COMPRESSED)
     others = ", ".join(NOT_COMPRESSED)
-    return f"{compressed} (also with {' or '.join(COMPRESSIONS)}), {others}; rename Markdown files to .txt"
+    return f"{compressed} (also with {' or '.join(COMPRESSIONS)}), {others}"

@@ -69,7 +69,7 @@ def store_texts(
     """Writes the texts of `inputs` to `path`.
 
     Args:
-        inputs, text_column, errors: see `read_documents`; a text in a .txt file is a line.
+        inputs, text_column, errors: see `read_documents`; a text in a .txt or .md file is a line.
         usable: returns the texts that can be used and reports the others.
     """
     problems, count = Problems(errors, Counter()), 0

@@ -22,6 +22,7 @@ _JUDGEMENT = (
     ("score", "relevance", "grade", "rel", "label"),
 )
 _DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
+_TREC = ("<doc", "<top", "<?xml")  # Markdown may begin with another tag
 _TOPIC = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"<(\w+)[^>]*>([^<]*)")
 _TOPIC_WORDS = re.compile(r"^\s*(Number|Topic):?\s*", re.IGNORECASE)
@@ -59,7 +60,7 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
     """Reads documents or queries.
 
     Formats: rows with an id, a text and maybe a title (BEIR: `_id`, `title`, `text`); `id<tab>text` lines without
-    names of columns; TREC's `<DOC>` and `<top>`; another .txt file is one document with the file's name as its id.
+    names of columns; TREC's `<DOC>` and `<top>`; another .txt or .md file is one document, with its name as id.
 
     Args:
         what: `documents` or `queries`, for messages.
@@ -100,7 +101,7 @@ def _rows(source: Source, what: str, problems: Problems) -> Iterator[_Row]:
     if source.name == STDIN:
         raise UserError("a collection cannot be read from standard input; save it to a file")
     head = _first_line(source)
-    if head.lstrip().startswith("<"):
+    if head.lstrip().lower().startswith(_TREC):
         yield from _tagged(source.name)
     elif source.kind in (".txt", ".tsv") and "\t" in head and not _names_columns(head):
         yield from _two_columns(source.name, problems)

@@ -56,7 +56,7 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
     """The passages of documents, without near duplicates.
 
     Args:
-        inputs: see `read_documents`; a .txt file is one document.
+        inputs: see `read_documents`; a .txt or .md file is one document.
         columns: name in the files of `text` and `title`, from `--columns`.
     """
     column = TextColumn(columns.get("text", "text"), "name it by --columns text=COLUMN")

@@ -38,8 +38,8 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
     model: str = setting("", "folder or Hub name of a retriever or another encoder", positional=True, reads=MODEL)
     inputs: list[str] | None = declare.data(
         None,
-        "documents: .txt files, one document each; rows of .jsonl .json .csv .tsv .parquet .xlsx (also .gz and .zst) "
-        "or a data set, with a text and maybe an id and a title; folders, patterns",
+        "documents: .txt and .md files, one document each; rows of .jsonl .json .csv .tsv .parquet .xlsx (also .gz "
+        "and .zst) or a data set, with a text and maybe an id and a title; folders, patterns",
         positional=True,
         reads=TEXTS,
     )

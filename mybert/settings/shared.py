@@ -89,7 +89,7 @@ class TextInputs(TextFileOptions):
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="Files (.txt with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), "
+        help="Files (.txt .md with one text per line, .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), "
         "folders, patterns, data sets, or `-` for standard input with one text per line or JSON lines.",
         reads=TEXTS,
     )

@@ -1,4 +1,4 @@
-"""Rows read one by one: lines of standard input, .txt and .jsonl, and Python values given to a `Predictor`."""
+"""Rows read one by one: lines of standard input, plain text and .jsonl, and Python values given to a `Predictor`."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 def has_lines(name: str) -> bool:
-    """Whether an input is read line by line: standard input, .txt, .jsonl, and pipes without a suffix."""
+    """Whether an input is read line by line: standard input, .txt, .md, .jsonl, and pipes without a suffix."""
     kind = file_format(name).kind
     return name == STDIN or kind in (".txt", ".jsonl") or (not kind and is_stream(name))
 

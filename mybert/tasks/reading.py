@@ -83,8 +83,8 @@ def load_table(name: str, task: Task | None, split: str) -> Split:
     Every value of .csv, .tsv and .xlsx is text as written: 007, True and 3.50.
 
     Args:
-        name: a file, a folder of .txt files, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of the Hub or
-            of a folder like those on the Hub, or rows in memory.
+        name: a file, a folder of .txt or .md files, a folder written by `save_to_disk`, `NAME[:CONFIG[:SPLIT]]` of
+            the Hub or of a folder like those on the Hub, or rows in memory.
         task: may read formats of its own, such as CoNLL; None: none.
         split: of a data set with several, unless `name` has one.
     """
@@ -120,7 +120,7 @@ def _of_dataset(
 
 
 def _text_files(folder: Path) -> list[str]:
-    """The files of a folder if all that can be read are .txt; none of a copy of a repository of the Hub."""
+    """The files of a folder if all that can be read are plain texts; none of a copy of a repository of the Hub."""
     if (folder / "README.md").is_file():
         return []
     sources = find_sources([str(folder)])
@@ -146,7 +146,7 @@ def _read_texts(folder: str, files: Sequence[str]) -> Split:
 def _read_file(path: Path) -> Split:
     name, (kind, compression) = str(path), file_format(path)
     if kind not in READERS or (compression and kind in NOT_COMPRESSED):
-        suffix = f"{kind}{compression}" or "no suffix"
+        suffix = "".join(path.suffixes[-2 if compression else -1 :]) or "no suffix"
         without = " and ".join(NOT_COMPRESSED)
         raise UserError(f"{path}: expected {', '.join(READERS)} (all but {without} also .gz and .zst), found {suffix}")
     if not path.stat().st_size:

@@ -149,8 +149,8 @@ class PredictSettings(EngineOption, ResumeOptions, PredictorSettings):
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="Rows without labels: files as `mybert finetune` reads them, .txt with one text per line, a folder of "
-        ".txt files with one text each, or `-` for JSON lines or plain texts, one per line, from standard input.",
+        help="Rows without labels: files as `mybert finetune` reads them, .txt or .md with one text per line, a "
+        "folder of such files with one text each, or `-` for standard input with JSON lines or one text per line.",
         reads=ROWS,
     )
     output: str = declare.output(

@@ -220,7 +220,7 @@ def _flag(name: str, value: str | int) -> str:
 
 
 def is_document_per_file(text: list[str]) -> bool:
-    """Whether each of several `.txt` files is a document; in a single one, blank lines separate documents."""
+    """Whether each of several files of plain text is a document; in a single one, blank lines separate documents."""
     from mybert.io.sources import find_sources
 
     return sum(source.kind == ".txt" for source in find_sources(text)) > 1

@@ -78,7 +78,7 @@ def test_an_unclosed_quote_in_csv_is_an_error(tmp_path, end):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress])
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt"])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt", "md"])
 def test_the_last_suffix_selects_the_format_in_either_case(tmp_path, kind, pack):
     text = 'a, b "c"'
     content = {"csv": 'text,id\n"a, b ""c""",1\n', "tsv": f"text\tid\n{text}\t1\n", "jsonl": jsonl([{"text": text}])}
@@ -90,12 +90,12 @@ def test_the_last_suffix_selects_the_format_in_either_case(tmp_path, kind, pack)
 
 def test_a_folder_and_a_pattern_are_read_in_sorted_order_and_a_file_named_twice_once(tmp_path):
     (tmp_path / "sub").mkdir()
-    for name in ("b.txt", "a.txt", "sub/c.txt", ".hidden.txt", "README"):
+    for name in ("b.txt", "a.txt", "sub/c.txt", "sub/d.md", ".hidden.txt", "README"):
         (tmp_path / name).write_text(name)
-    assert texts(tmp_path) == ["a.txt", "b.txt", "sub/c.txt"]
+    assert texts(tmp_path) == ["a.txt", "b.txt", "sub/c.txt", "sub/d.md"]
     assert texts(tmp_path / "*.txt") == ["a.txt", "b.txt"]
     assert texts(tmp_path / "**/*.txt") == ["a.txt", "b.txt", "sub/c.txt"]
-    assert texts(tmp_path / "b.txt", tmp_path) == ["b.txt", "a.txt", "sub/c.txt"]
+    assert texts(tmp_path / "b.txt", tmp_path) == ["b.txt", "a.txt", "sub/c.txt", "sub/d.md"]
 
 
 def test_files_of_other_formats_in_a_folder_are_named_once(tmp_path, caplog):

@@ -62,11 +62,11 @@ def test_every_reader_has_the_same_lines(write, end, bom, last):
     assert load_table(str(path), TASK, "train").rows["text"][:] == texts
     assert [document.line for document in read_documents([str(path)])] == [1, 2, 3, 4, 5]
     assert [line.row["text"] for some in read_lines(str(path), TASK, 2) for line in some] == texts
-    path = written("a.txt", texts)
-    assert [(line.number, line.row) for some in read_lines(str(path), TASK, 2) for line in some] == [
-        (number, {"text": text}) for number, text in enumerate(texts)
-    ]
-    assert [document.text for document in read_documents([str(path)], plain_text="line")] == texts
+    for path in (written("a.txt", texts), written("a.md", texts)):
+        assert [(line.number, line.row) for some in read_lines(str(path), TASK, 2) for line in some] == [
+            (number, {"text": text}) for number, text in enumerate(texts)
+        ]
+        assert [document.text for document in read_documents([str(path)], plain_text="line")] == texts
     path = written("a.conll", [f"{text}\tX" for text in texts] + ["", "last\tX"])
     assert read(path, TokenClassification) == [
         {"tokens": texts, "tags": ["X"] * 5},
@@ -173,7 +173,7 @@ def test_a_copy_of_a_data_set_on_the_hub_is_read_with_all_its_files(tmp_path, mo
 
 def test_each_file_of_a_folder_of_texts_is_a_row(tmp_path, caplog):
     (tmp_path / "texts/more").mkdir(parents=True)
-    texts = {"a.txt": "one\n\ntwo", "more/test.txt": "{}", "more/train.TXT": "three"}
+    texts = {"a.txt": "one\n\ntwo", "more/test.md": "{}", "more/train.TXT": "three"}
     for name, text in texts.items():
         (tmp_path / "texts" / name).write_text(text, encoding="utf-8")
     rows = [{"text": text, "file": name} for name, text in texts.items()]

@@ -39,11 +39,11 @@ def test_documents_are_read_in_every_format(tmp_path, name):
 
 
 def test_a_text_file_is_a_document_with_its_name_as_id_as_in_an_index(tmp_path):
-    for name in "ab":
-        (tmp_path / f"{name}.txt").write_text(f"A cat {name}.\n\nIt sleeps.")
+    (tmp_path / "a.txt").write_text("A cat a.\n\nIt sleeps.")
+    (tmp_path / "b.md").write_text("<p>A cat</p>\n\nIt sleeps.")
     texts = read_texts([str(tmp_path)], "documents")
     assert texts.ids == [document.source for document in read_documents([str(tmp_path)], plain_text="file")]
-    assert texts.texts == ["A cat a.\n\nIt sleeps.", "A cat b.\n\nIt sleeps."]
+    assert texts.texts == ["A cat a.\n\nIt sleeps.", "<p>A cat</p>\n\nIt sleeps."]
 
 
 @pytest.mark.parametrize(
