@@ -274,13 +274,5 @@ class FinetuningOptions(TrainingOptions):
                 "--eval-strategy and --save-strategy differ, so the best checkpoint may not be saved; give both the "
                 "same value, or add --load-best-model-at-end false"
             )
-        every = given.eval_steps or given.logging_steps
-        if given.load_best_model_at_end and given.eval_strategy == "steps":
-            mixed = (every < 1) != (given.save_steps < 1)
-            if mixed or round(given.save_steps * 1_000_000) % round(every * 1_000_000):
-                raise UserError(
-                    f"--save-steps {given.save_steps:g} is no multiple of --eval-steps {every:g}, so the best "
-                    "checkpoint may not be saved; give a multiple, or add --load-best-model-at-end false"
-                )
         if not given.eval_do_concat_batches:
             raise UserError("eval_do_concat_batches false is not supported: scores are computed over all rows at once")

@@ -1,9 +1,5 @@
 """Options of pretraining and fine-tuning whose defaults differ from transformers.TrainingArguments."""
 
-import base64
-import importlib.util
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +7,12 @@ from typing import Any, ClassVar
 from mybert.common.errors import UserError
 from mybert.settings import declare
 from mybert.settings.declare import in_words, is_within
+
+TRACKERS = (
+    *("azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte", "kubeflow", "mlflow", "neptune"),
+    *("swanlab", "tensorboard", "trackio", "wandb"),
+)
+"""Those of transformers."""
 
 
 @dataclass
@@ -43,8 +45,9 @@ class TrainingOptions:
     )
     report_to: str | list[str] | None = declare.output(
         "none",
-        "Experiment trackers to log to: tensorboard, wandb, mlflow, trackio; needs `pip install '.[tracking]'` in the "
-        "clone.",
+        "Experiment trackers to log to; tensorboard, wandb, mlflow and trackio need `pip install '.[tracking]'` in "
+        "the clone.",
+        choices=("none", "all", *TRACKERS),
     )
 
     @classmethod
@@ -69,8 +72,6 @@ class TrainingOptions:
         ):
             if not good:
                 raise UserError(f"{name}: expected {expected}, found {getattr(given, name)}")
-        _check_trackers(given.report_to)
-        _check_sharding(given)
 
 
 DECISIVE = (
@@ -98,53 +99,7 @@ _INTERVALS = {
     **dict.fromkeys(("logging_steps", "save_steps", "eval_steps"), "(0, inf)"),
     **dict.fromkeys(("label_smoothing_factor", "adam_beta1", "adam_beta2"), "[0, 1)"),
 }
-TRACKERS = {
-    **{name: (name,) for name in ("comet_ml", "mlflow", "neptune", "trackio", "wandb", "codecarbon", "clearml")},
-    **{"azure_ml": ("azureml",), "tensorboard": ("tensorboard", "tensorboardX"), "flyte": ("flytekit",)},
-    **{"dagshub": ("dagshub",), "dvclive": ("dvclive",), "swanlab": ("swanlab",), "kubeflow": ()},
-}
-"""The trackers of transformers, and the packages of which each needs one."""
-_TRACKING = ("tensorboard", "wandb", "mlflow", "trackio")  # the extra `tracking`
-_FSDP = (
-    *("true", "false", "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"),
-    *("offload", "auto_wrap"),
-)
 
 
 def _is_good(value: float | None, interval: str) -> bool:
     return value is None or is_within(value, interval)
-
-
-def _check_trackers(names: str | list[str] | None) -> None:
-    """Raises a UserError for a tracker that transformers does not know or whose package is missing."""
-    for name in [names] if isinstance(names, str) else names or ():
-        if name in ("none", "all"):
-            continue
-        if name not in TRACKERS:
-            raise UserError(f"--report-to {name}: expected none, all, or some of {', '.join(TRACKERS)}")
-        packages = TRACKERS[name]
-        if packages and not any(map(importlib.util.find_spec, packages)):
-            install = "'mybert[tracking]'" if name in _TRACKING else packages[0].replace("_", "-")
-            raise UserError(f"--report-to {name} needs {packages[0]}: pip install {install}")
-
-
-def _check_sharding(given: Any) -> None:
-    """Raises a UserError for an unknown word of --fsdp, and for --deepspeed without its package or file."""
-    words = given.fsdp.split() if isinstance(given.fsdp, str) else given.fsdp
-    for word in words if isinstance(words, list) else ():
-        if str(word).lower() not in _FSDP:
-            raise UserError(f"--fsdp: expected some of {', '.join(_FSDP)}, found {word!r}")
-    if not given.deepspeed:
-        return
-    if isinstance(given.deepspeed, str) and not os.path.isfile(given.deepspeed) and not _is_encoded(given.deepspeed):
-        raise UserError(f"--deepspeed {given.deepspeed}: there is no such file")
-    if importlib.util.find_spec("deepspeed") is None:
-        raise UserError("--deepspeed needs deepspeed: pip install deepspeed")
-
-
-def _is_encoded(text: str) -> bool:
-    """Whether a text is JSON in Base64, which accelerate reads too."""
-    try:
-        return isinstance(json.loads(base64.urlsafe_b64decode(text)), dict)
-    except ValueError:
-        return False

@@ -210,20 +210,12 @@ pretrain --corpus done --output o --label-smoothing-factor 0.1
 adapt have.txt --model {model} --output o --max-grad-norm -1
 pretrain --corpus done --output o --report-to nonsense
 finetune --task text-classification --model {model} --train have.csv --output o --report-to none nonsense
-distill --teacher {model} --corpus done --output o --report-to clearml
-pretrain --corpus done --output o --fsdp full_shard,auto
-pretrain --corpus done --output o --deepspeed nofile.json
-finetune --task ner --model {model} --train have.csv --output o --deepspeed have.txt
-finetune --task ner --model {model} --train have.csv --output o {steps} --eval-steps 30 --save-steps 50
-finetune --task ner --model {model} --train have.csv --output o {steps} --eval-steps 0.1 --save-steps 50
 """
-STEPS = "--eval-strategy steps --save-strategy steps"
 _NAMED = (
     *("no column 'bodi' (did you mean 'body'?); there are body, gold", "no column 'nocolumn'"),
     *("no-match", "nofile", "nofolder", "done", "have", "--max-length", "learning_rate", "--bf16 and --fp16"),
     *("--save-strategy", "push_to_hub", "adam_beta1", "warmup_steps", "label_smoothing_factor", "max_grad_norm"),
-    *("--report-to nonsense: expected", "--report-to clearml needs clearml", "--fsdp: expected some of true"),
-    *("--deepspeed needs deepspeed", "--save-steps 50 is no multiple of --eval-steps"),
+    "--report-to: expected",
 )
 
 
@@ -249,7 +241,7 @@ def test_every_command_names_a_missing_input_or_an_existing_output_before_large_
         (tmp_path / name).write_text("{}")
     (tmp_path / "table.csv").write_text("body;gold\nA word;1\n")
     (tmp_path / "table.jsonl").write_text('{"body": "A word", "gold": 1}\n')
-    commands = [line.split() for line in MISSING.format(model=models("classifier"), steps=STEPS).strip().splitlines()]
+    commands = [line.split() for line in MISSING.format(model=models("classifier")).strip().splitlines()]
     script = f"""
 import sys
 from mybert import cli

@@ -13,7 +13,7 @@ MISTAKES = [  # " … " in a message stands for anything
     ("--size mini --init-from x", "exclude each other"),
     ("--resume", "exclude each other"),
     ("--init-from model --initial-weights text", "--initial-weights"),
-    ("--report-to nonsense", "--report-to nonsense: expected none, all, or some of … tensorboard"),
+    ("--report-to nonsense", "--report-to: expected none … tensorboard"),
     ("--dataloader-num-workers -1", "num_workers"),
     ('--lr-scheduler-kwargs {"foo":1}', "unexpected keyword argument 'foo'"),
     ("--fsdp full_shard", "--fsdp has no effect on the CPU"),
