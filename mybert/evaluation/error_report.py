@@ -1,6 +1,5 @@
 """Errors of an evaluation: errors.txt with the worst rows, errors.png with pictures of scores and errors."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.ticker import MaxNLocator
-from rich.console import Console
-from rich.table import Table
 
-from mybert.common.errors import visible
 from mybert.common.metrics import metric_of, metric_title
 from mybert.common.quantities import counted
-from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import Evaluation, Matrix
 from mybert.rows.splits import Split
-from mybert.tasks.bootstrap_scores import LABEL_COLUMNS, LabelScores
+from mybert.tasks.bootstrap_scores import LabelScores
 
-_LISTED = 100  # confusions and labels
 _CELL = 200  # characters of a value
-_WIDTH = 10_000  # of a table at most, so that no count and no label is cut
 _LONG = ("scores", "n_best")  # fields of predictions that are not listed
 _NAMES_IN_CELLS = 20  # labels up to which the confusion matrix shows counts
 _NAMES_AT_SIDES = 100  # labels up to which axes show names
@@ -35,26 +28,15 @@ _BOXES = "lastresort"
 
 
 def write_errors(path: Path, split: Split, evaluation: Evaluation) -> None:
-    """Writes the confusion matrix or the scores of each label, then the worst rows, the worst first.
+    """Writes the worst rows, the worst first.
 
     Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
     """
-    text = io.StringIO()
-    console = Console(file=text, width=_WIDTH, emoji=False, highlight=False)
-    errors = evaluation.errors
-    if evaluation.matrix is not None:
-        console.print(_matrix_table(evaluation.matrix), markup=False)
-    elif evaluation.labels:
-        table = Table("label", *LABEL_COLUMNS, title="Scores of each label", title_justify="left")
-        for name, scores in list(evaluation.labels.items())[:_LISTED]:
-            table.add_row(visible(name), *map(format_cell, scores))
-        console.print(table, markup=False)
-    console.print(_summary(errors, len(evaluation.worst)), soft_wrap=True)
-    for row, lines in evaluation.worst.items():
-        console.print(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}", markup=False)
-        for line in lines or _fields(split.rows[row], evaluation.predictions[row]):
-            console.print(f"  {line}", markup=False, soft_wrap=True)
-    path.write_text(text.getvalue(), encoding="utf-8", newline="\n")
+    lines = [_summary(evaluation.errors, len(evaluation.worst))]
+    for row, described in evaluation.worst.items():
+        lines.append(f"\n{split.unit} {split.numbers[row] + 1}, error {evaluation.errors[row]:.4g}")
+        lines += [f"  {line}" for line in described or _fields(split.rows[row], evaluation.predictions[row])]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
 def _summary(errors: Sequence[float], worst: int) -> str:
@@ -69,24 +51,6 @@ def _fields(row: dict[str, Any], prediction: dict[str, Any]) -> list[str]:
     shown = {name: value for name, value in prediction.items() if name not in _LONG}
     texts = {name: " ".join(str(value).split()) for name, value in {**row, "predicted": shown}.items()}
     return [f"{name}: {text if len(text) <= _CELL else f'{text[: _CELL - 1]}…'}" for name, text in texts.items()]
-
-
-def _matrix_table(matrix: Matrix) -> Table:
-    """All counts, or the most frequent confusions if there are more labels than a page has columns."""
-    names = [*map(visible, matrix.names)]
-    if len(names) <= _NAMES_IN_CELLS:
-        table = Table("reference \\ predicted", *names, title="Confusion matrix", title_justify="left")
-        for name, counts in zip(names, matrix.counts.tolist(), strict=True):
-            table.add_row(name, *map(str, counts))
-        return table
-    counts = matrix.counts.copy()
-    np.fill_diagonal(counts, 0)
-    table = Table("reference", "predicted", "count", title="Most frequent confusions", title_justify="left")
-    for place in np.argsort(-counts, axis=None, kind="stable")[:_LISTED].tolist():
-        reference, prediction = divmod(place, len(matrix.names))
-        if counts[reference, prediction]:
-            table.add_row(names[reference], names[prediction], str(counts[reference, prediction]))
-    return table
 
 
 def draw_errors(path: Path, evaluation: Evaluation) -> None:
