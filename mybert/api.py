@@ -290,7 +290,11 @@ def _run(
         made = make_settings(kinds, positional, given, check_places)
         with no_library_bars() if loads_models else contextlib.nullcontext():
             output = pkgutil.resolve_name(function or COMMANDS[command].function)(*made)
-            COMMANDS[command].add_report(made, output)
+            if COMMANDS[command].add_report(made, output):
+                from mybert.reports.findings import warning_lines
+
+                for line in warning_lines(output):
+                    print(line)
             return output
     finally:
         called_in_python.reset(before)

@@ -30,13 +30,19 @@ class Command:
         """Imports the settings dataclasses."""
         return [pkgutil.resolve_name(name) for name in self.settings]
 
-    def add_report(self, settings: Sequence[Any], output: object) -> None:
-        """Writes the report of a run with these settings, if the command has one and the run wrote its output."""
-        is_first = getattr(settings[-1], "process_index", 0) == 0
-        if self.has_report and isinstance(output, Path) and is_first and not getattr(settings[0], "dry_run", False):
-            from mybert.reports.write import add_report  # here, since `--help` does not need it
+    def add_report(self, settings: Sequence[Any], output: object) -> bool:
+        """Writes the report of a run with these settings, if the command has one and the run wrote its output.
 
-            add_report(output)
+        Returns whether there is a report.
+        """
+        is_first = getattr(settings[-1], "process_index", 0) == 0
+        is_written = is_first and not getattr(settings[0], "dry_run", False)
+        if not (self.has_report and isinstance(output, Path) and is_written):
+            return False
+        from mybert.reports.write import add_report  # here, since `--help` does not need it
+
+        add_report(output)
+        return True
 
 
 COMMANDS = {

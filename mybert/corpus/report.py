@@ -13,7 +13,6 @@ from mybert.common.tables import print_table
 from mybert.corpus.settings import CorpusSettings
 
 _PERCENTILES = (0, 10, 50, 90, 100)
-_LARGE_SHARE = 0.1  # of the examples held out
 
 
 def measure(examples: pa.Table) -> Counter[str]:
@@ -71,10 +70,7 @@ def _statistics(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def print_report(facts: dict[str, Any], settings: CorpusSettings, is_limit: bool) -> None:
-    """Prints the tables of a corpus and remarks on settings that were probably not intended.
-
-    `is_limit` says whether the maximum length is that of the tokenizer.
-    """
+    """Prints the tables of a corpus. `is_limit` says whether the maximum length is that of the tokenizer."""
     counts, statistics, skipped = facts["counts"], facts["statistics"], facts["skipped"]
     cut, kept = counts["tokens_cut"], sum(part["tokens"] for part in statistics.values() if isinstance(part, dict))
     near = counts["documents_near_duplicate"]
@@ -102,26 +98,3 @@ def print_report(facts: dict[str, Any], settings: CorpusSettings, is_limit: bool
         lengths = " / ".join(map(str, part["length_percentiles"].values()))
         parts.append((name, counts[f"examples_{name}"], part["tokens"], share, lengths))
     print_table("Examples", parts, ["", "examples", "tokens", "B follows A", "length: min / 10% / median / 90% / max"])
-    for remark in _remarks(counts, statistics, settings.validation_share):
-        print(remark)
-
-
-def _remarks(counts: dict[str, Any], statistics: dict[str, Any], validation_share: float) -> list[str]:
-    training, held = (counts.get(f"examples_{name}", 0) for name in ("training", "validation"))
-    share, remarks = held / (training + held), []
-    if validation_share and not held:
-        remarks.append(
-            "No document is held out, so pretraining has no evaluation set. Add documents, or split them by "
-            "--split-documents."
-        )
-    elif share > max(_LARGE_SHARE, 3 * validation_share):
-        remarks.append(
-            f"{share:.0%} of the examples are held out, because whole documents are held out and these are few or "
-            "long. --split-documents splits them."
-        )
-    if "is_next_share" in statistics["training"] and 2 * counts["documents_of_one_sentence"] > counts["documents"]:
-        remarks.append(
-            "Most documents have one sentence, which can only be followed by a random one. Join related texts into "
-            "documents, or build examples without pairs by --no-nsp."
-        )
-    return remarks

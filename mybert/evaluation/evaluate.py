@@ -89,8 +89,6 @@ def evaluate(settings: EvaluateSettings) -> Path:
             metrics=evaluation.metrics,
         )
     print_evaluation(settings.data, evaluation, task, suspects, settings.output)
-    if warning := _describe_training_rows(trained, settings.data, settings.model):
-        print(warning)
     return Path(settings.output)
 
 
@@ -268,14 +266,3 @@ def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, s
     hashes = {entry.get("sha256") for name, entry in inputs if name.startswith("train")}
     same = not is_folder and data.get("sha256") in hashes - {None}
     return {"same_file": same, "rows": len(rows), "equal": equal}
-
-
-def _describe_training_rows(overlap: dict[str, Any] | None, source: str, model: str) -> str | None:
-    """A warning, or None if no evaluated row is known to be a training row."""
-    if overlap is None or not (overlap["same_file"] or overlap["equal"]):
-        return None
-    text = f"{source} is the file that {model} was trained on" if overlap["same_file"] else ""
-    if overlap["equal"] is not None:
-        rows = f"{overlap['equal']:,} of {counted(overlap['rows'], 'row')}"
-        text += f"{'; ' if text else ''}{rows}{'' if text else f' of {source}'} are training rows"
-    return f"warning: {text}: the scores are too high. Evaluate rows that the model has not seen"

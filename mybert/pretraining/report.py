@@ -109,11 +109,6 @@ def print_report(results: dict[str, Any]) -> None:
             rows.append((f"{title}, 95% interval", f"{low:.4f} to {high:.4f}", None))
     if rows:
         print_table("Held-out documents", rows, ("metric", "value", "best constant prediction"))
-    if metrics.get("mlm_accuracy", 1) <= baselines.get("mlm_accuracy", 0):
-        print(
-            "nothing learned yet: the masked-token accuracy is not above that of the most frequent token. Train for "
-            "more steps, or change --learning-rate"
-        )
     rows = [
         ("seed", results["seed"]),
         ("steps", results["steps"]),

@@ -22,6 +22,8 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
 from mybert.corpus.text.document_store import even_order, group_in_blocks
 from mybert.corpus.text.sentences import sentence_splitter
+from mybert.reports.findings import find
+from mybert.reports.stage_files import read_stage
 
 
 def test_examples_have_the_columns_types_and_shape_that_pretraining_reads(build, make_documents, write_jsonl):
@@ -46,32 +48,21 @@ def test_examples_have_the_columns_types_and_shape_that_pretraining_reads(build,
     assert statistics["length_mean"] == pytest.approx(np.mean([len(ids) for ids in training["input_ids"]]))
 
 
-def test_documents_of_one_sentence_are_remarked_on_where_pairs_are_built(
-    build, make_documents, write_jsonl, tmp_path, capsys
-):
-    short, long = make_documents(60, sentences=(1, 1)), make_documents(50, sentences=(4, 9))
-    for documents, nsp, expected in ((short + long, True, True), (long, True, False), (short, False, False)):
-        build([write_jsonl(documents)], nsp=nsp, output=str(tmp_path / f"{len(documents)}"))
-        assert ("--no-nsp" in capsys.readouterr().out) == expected
-
-
 @pytest.mark.parametrize(
-    ("documents", "share", "remark"),
+    ("documents", "share", "title"),
     [
-        (3, 0.0, None),
-        (1, 0.05, "No document is held out"),
-        (4, 0.5, None),
-        (3, 0.05, "of the examples are held out, because"),
-        (200, 0.05, None),
+        (1, 0.05, "There is no evaluation set"),
+        (4, 0.5, "The evaluation set is tiny"),
+        (3, 0.05, "33% of the examples are held out"),
+        (200, 0.05, "The evaluation set is tiny"),
     ],
 )
-def test_an_unexpected_share_of_held_out_examples_is_remarked_on(
-    build, make_documents, write_jsonl, capsys, documents, share, remark
+def test_an_unexpected_share_of_held_out_examples_is_a_finding(
+    build, make_documents, write_jsonl, documents, share, title
 ):
-    *_, manifest = build([write_jsonl(make_documents(documents, sentences=(9, 9)))], nsp=False, validation_share=share)
-    printed = capsys.readouterr().out
-    assert f"held out for validation │ {manifest['counts']['documents_held_out']}" in " ".join(printed.split())
-    assert ("--split-documents" in printed) == bool(remark) and (remark or "") in printed
+    folder, *_ = build([write_jsonl(make_documents(documents, sentences=(9, 9)))], nsp=False, validation_share=share)
+    (finding,) = (finding for finding in find(read_stage(folder)) if finding.name == "evaluation-set")
+    assert (finding.title, "--split-documents" in finding.remedy) == (title, True)
 
 
 def test_the_bytes_are_the_same_for_any_number_of_processes_and_differ_by_seed(

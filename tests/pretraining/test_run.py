@@ -19,7 +19,6 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.counter_based_random import permutation
-from mybert.pretraining.report import print_report
 from mybert.pretraining.run import _drop_checkpoints, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training import arguments as arguments_of_training
@@ -156,15 +155,6 @@ def test_resuming_with_another_number_of_steps_prints_the_new_plan_and_follows_i
     assert steps_saved(output) == [2, 4, 6, 8]
     assert [log["step"] for log in read_log(output, "loss")] == [6, 8]
     assert [log["step"] for log in read_log(output, "eval_loss")] == [2, 4, 8]
-
-
-@pytest.mark.parametrize(("accuracy", "said"), [(0.04, True), (0.05, False)])
-def test_a_model_that_predicts_only_the_most_frequent_token_is_reported(capsys, accuracy, said):
-    amounts = dict.fromkeys(("seed", "steps", "tokens_seen", "training_seconds", "tokens_per_second"), 1)
-    scores = {"metrics": {"mlm_accuracy": accuracy}, "constant_baselines": {"mlm_accuracy": 0.04}}
-    print_report({**amounts, **scores, "idle_share": None})
-    out = capsys.readouterr().out
-    assert ("nothing learned yet" in out) == said and "--length-schedule" not in out  # an option that adapt lacks
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_contains_its_evaluation(run):

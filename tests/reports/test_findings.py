@@ -135,6 +135,7 @@ FAULTS = [
     ("corpus", "duplicates", "amber", {"manifest/counts/documents_duplicate": 400}),
     ("corpus", "truncation", "amber", {"manifest/counts/tokens_cut": 90_000}),
     ("corpus", "evaluation-set", "amber", {"manifest/counts/examples_validation": 10}),
+    ("corpus", "evaluation-set", "amber", {"manifest/counts/examples_validation": 4000}),
     ("corpus", "sentences", "amber", {"manifest/counts/documents_of_one_sentence": 800}),
     ("corpus", "skipped", "amber", {"manifest/skipped": {"not JSON": 500}}),
 ]

@@ -10,7 +10,7 @@ from mybert.reports.stage_files import StageFiles
 _LEAK_AMBER, _LEAK_RED = 0.05, 0.3
 _DUPLICATES = 0.05
 _CUT_TOKENS = 0.1
-_FEW_EXAMPLES = 200
+_FEW_EXAMPLES, _LARGE_SHARE = 200, 0.1  # held out
 _SKIPPED = 0.01
 
 
@@ -80,14 +80,20 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
     yield judged("truncation", level(share, _CUT_TOKENS), titles, evidence, remedy)
 
 
-def few_held_out(files: StageFiles) -> Iterator[Finding]:
+def held_out(files: StageFiles) -> Iterator[Finding]:
     counts = files.manifest["counts"]
     examples, documents = counts.get("examples_validation", 0), counts.get("documents_held_out", 0)
     evidence = f"Held out: {counted(examples, 'example')} of {counted(documents, 'document')}."
     grade = "green" if examples >= _FEW_EXAMPLES else "amber"
-    few = "The evaluation set is tiny" if examples else "There is no evaluation set"
+    bad = "The evaluation set is tiny" if examples else "There is no evaluation set"
     remedy = "Use more text, or hold out more of it: a larger --validation-share, or --split-documents for long ones."
-    yield judged("evaluation-set", grade, ("Enough examples are held out", few), evidence, remedy)
+    share = examples / max(examples + counts["examples_training"], 1)
+    wanted = files.manifest["settings"].get("validation_share") or 0.0
+    if share > max(_LARGE_SHARE, 3 * wanted):
+        grade, bad = "amber", f"{share:.0%} of the examples are held out"
+        evidence += " Whole documents are held out, and these are few or long."
+        remedy = "Use more documents, or split them by --split-documents."
+    yield judged("evaluation-set", grade, ("Enough examples are held out", bad), evidence, remedy)
 
 
 def single_sentences(files: StageFiles) -> Iterator[Finding]:
@@ -118,7 +124,7 @@ CHECKS = (
     leaking_documents,
     duplicates,
     truncation,
-    few_held_out,
+    held_out,
     single_sentences,
     skipped_lines,
 )
