@@ -95,7 +95,6 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
             "runs": list(results.values()),
             "diverged": list(outcome.diverged.values()),
             "data": data.overview,
-            "duplicates": data.duplicates,
             "data_checks": check_data({name: data.splits[name] for name in data.overview}, task),
             "temperature": results[best].get("temperature"),
             "teacher": teacher,

@@ -49,16 +49,15 @@ _FEW_ROWS = 10  # fewer are not split, and get a warning
 class RunData:
     """The usable rows of each split, and features of those that train the model and those that compare checkpoints.
 
-    Without validation rows, `validation_features` is None. `overview` has the statistics of the splits, `duplicates` a
-    warning for each two splits that share rows. `few_labels`: whether the encoder is trained for few labels.
-    `out_of_fold` has logits of the training rows, which are then the validation rows too.
+    Without validation rows, `validation_features` is None. `overview` has the statistics of the splits. `few_labels`:
+    whether the encoder is trained for few labels. `out_of_fold` has logits of the training rows, which are then the
+    validation rows too.
     """
 
     splits: dict[str, Split]
     train_features: Dataset
     validation_features: Dataset | None
     overview: dict[str, dict[str, Any]]
-    duplicates: list[str]
     few_labels: bool = False
     out_of_fold: list[np.ndarray] | None = None
 
@@ -134,12 +133,12 @@ def load_data(
         raise UserError("--class-weights: expected one class for each text or token; these rows have other targets")
     tokens = {name: counts[rows] for name, rows in places.items()}
     tokens |= {name: count_tokens(split.rows, task, tokenizer) for name, split in others.items()}
-    statistics, duplicates = overview(splits, tokens, task), duplicate_rows(splits, task)
+    statistics = overview(splits, tokens, task)
     if verbose:
         print(*lines, sep="\n")
         print_overview(statistics, task)
         for line in [
-            *duplicates,
+            *duplicate_rows(splits, task),
             *differing_labels(train, task),
             *_warnings(statistics["train"]["rows"], task.label_distribution(train.rows), task),
         ]:
@@ -154,7 +153,6 @@ def load_data(
         train_features=train_features,
         validation_features=validation and task.features(validation.rows, tokenizer, training=False),
         overview=statistics,
-        duplicates=duplicates,
         few_labels=few_labels,
     )
 

@@ -24,7 +24,7 @@ _PUBLIC_FACTS = (
 """Other entries whose texts are published, beside those of `versions`; texts of all others may quote rows."""
 _VERSIONS = "versions"
 _SETTINGS = ("settings", "choices", "training_arguments")
-_QUOTED = ("giveaway_words", "duplicates", "examples", "neighbours")  # words, rows and files of the user
+_QUOTED = ("giveaway_words", "examples", "neighbours")  # words, rows and files of the user
 _ORIGINS = ("_name_or_path", "name_or_path")
 _NUMBERED = re.compile(r"(input|replay|general|task_data)-\d+")
 _SHARE = re.compile(r"(\d+% of )?(.*)", re.DOTALL)
