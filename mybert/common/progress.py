@@ -84,15 +84,14 @@ def no_dataset_bars() -> Iterator[None]:
 @contextlib.contextmanager
 def no_model_bars() -> Iterator[None]:
     """Disables transformers' progress bars of loading and saving in this block; they would interrupt printed lines."""
-    from huggingface_hub.utils.tqdm import enable_progress_bars
     from transformers.utils import logging  # here, since its import takes seconds
 
-    with contextlib.ExitStack() as stack:
-        if logging.is_progress_bar_enabled():
-            logging.disable_progress_bar()  # also those of downloads
-            enable_progress_bars()
-            stack.callback(logging.enable_progress_bar)
+    # `disable_progress_bar` would also disable those of downloads
+    before = logging.set_tqdm_hook(lambda bar, given, named: bar(*given, **{**named, "disable": True}))
+    try:
         yield
+    finally:
+        logging.set_tqdm_hook(before)
 
 
 @contextlib.contextmanager
