@@ -1,7 +1,6 @@
 """`mybert export`: convert a checkpoint to ONNX in float32 and int8, and compare the outputs in ONNX Runtime."""
 
 import contextlib
-import importlib.util
 import logging
 import warnings
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from transformers import BertConfig
 
 from modeling_mybert import MyBertPreTrainedModel
 from mybert.artifacts.staging import staged_folder
-from mybert.common.errors import UserError
+from mybert.common.errors import needing
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.inference.onnx_model import INT8_FILE, ONNX_FILE, onnx_outputs
 from mybert.release.convert.companions import finish, print_conversion, refuse_int8
@@ -26,7 +25,6 @@ from mybert.release.convert.compare_models import (
 from mybert.release.settings import ExportSettings
 
 _STACK = "pkg.torch.onnx.stack_trace"  # of each node, with the folders of this machine
-_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
 def export(settings: ExportSettings) -> Path:
@@ -40,7 +38,9 @@ def export(settings: ExportSettings) -> Path:
         UserError: the checkpoint or the output cannot be used, packages are missing, or the outputs differ by more
             than `tolerance`; the output is not written then.
     """
-    check_onnx_packages()
+    with needing("onnx", "the export to ONNX"):
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
     output = Path(settings.output)
     with staged_folder(output, overwrite=settings.overwrite, stage="export", inputs=[settings.model]) as folder:
         checkpoint = open_checkpoint(settings.model)
@@ -56,13 +56,6 @@ def export(settings: ExportSettings) -> Path:
     title = f"{settings.model} ({type(checkpoint.model).__name__}) to ONNX"
     print_conversion(title, checkpoint, rows)
     return output
-
-
-def check_onnx_packages() -> None:
-    """Raises if an optional package is not installed."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(f"the export to ONNX needs {' and '.join(missing)}; run: pip install 'mybert[onnx]'")
 
 
 def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:

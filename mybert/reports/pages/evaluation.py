@@ -267,11 +267,10 @@ def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
 
 
 def _thresholds(analysis: Mapping[str, Any], results: Mapping[str, Any]) -> list[Any]:
-    """Precision, recall and F1 of each label by its threshold, and the best ones; older analyses lack thresholds."""
-    curves = {name: curve for name, curve in (analysis.get("precision_recall") or {}).items() if "threshold" in curve}
+    """Precision, recall and F1 of each label by its threshold, and the best ones."""
     labels = results.get("labels") or {}
     rows, charts, tried = [], [], []
-    for name, curve in curves.items():
+    for name, curve in (analysis.get("precision_recall") or {}).items():
         measures = {measure: dict(zip(curve["threshold"], curve[measure], strict=True)) for measure in _MEASURES}
         both = zip(curve["threshold"], curve["precision"], curve["recall"], strict=True)
         measures["F1"] = {place: 2 * p * r / (p + r) if p + r else 0.0 for place, p, r in both}
