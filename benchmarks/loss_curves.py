@@ -15,10 +15,11 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
+from padding import with_padding
 from rich.progress import track
 from torch import nn
 from transformers import BertConfig, BertForPreTraining, get_linear_schedule_with_warmup
@@ -27,7 +28,7 @@ from modeling_mybert import NAMED_SIZES, MyBertConfig, MyBertForPreTraining
 from mybert.common.machine import keep_freed_memory
 from mybert.common.tables import print_table
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.data.batching import ExampleDataset, PretrainingCollator
+from mybert.pretraining.data.batching import ExampleDataset, Examples, PretrainingCollator
 from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
 from mybert.pretraining.data.masking import Masker
 
@@ -86,8 +87,9 @@ def precisions(shape: dict, corpus: Corpus) -> list[Side]:
     return [Side(name, model, collate, name == "autocast") for name, model in zip(names, models, strict=True)]
 
 
-def collator(corpus: Corpus, padding_free: bool) -> PretrainingCollator:
-    return PretrainingCollator(Masker.from_tokenizer(corpus.tokenizer, seed=0), padding_free, 0)
+def collator(corpus: Corpus, padding_free: bool) -> Callable[[Examples], dict[str, Any]]:
+    packed = PretrainingCollator(Masker.from_tokenizer(corpus.tokenizer, seed=0))
+    return packed if padding_free else lambda examples: with_padding(packed(examples))
 
 
 def train(sides: list[Side], corpus: Corpus, arguments: argparse.Namespace) -> dict[str, Curve]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import recipe_ideas as ideas
 import torch
+from padding import with_padding
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.machine import hardware, keep_freed_memory
@@ -173,9 +174,7 @@ class Batches:
         masker = (ideas.SpanMasker if options.spans else Masker).from_tokenizer(
             corpus.tokenizer, probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
         )
-        self.collate, self.pad = (
-            PretrainingCollator(masker, packed, corpus.tokenizer.pad_token_id) for packed in (True, False)
-        )
+        self.collate, self.pad_token_id = PretrainingCollator(masker), corpus.tokenizer.pad_token_id
         self.number, self.causal, self.shifted = 0, options.causal, not options.causal_in_place
         self.short = options.short
         self.used = permutation(len(self.examples), self.seed, 0)[: options.examples]
@@ -197,13 +196,13 @@ class Batches:
         examples = cut_randomly(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS))
         examples = dataclasses.replace(examples, mlm_probability=self.schedule.mlm_probability(share))
         if self.causal and self.number % self.causal == 0:
-            return ideas.causal(self.pad(examples), self.shifted)
+            return ideas.causal(with_padding(self.collate(examples), self.pad_token_id), self.shifted)
         return self.collate(examples)
 
 
 def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
     masker = Masker.from_tokenizer(corpus.tokenizer, probability=0.15, seed=7)
-    collate = PretrainingCollator(masker, True, corpus.tokenizer.pad_token_id)
+    collate = PretrainingCollator(masker)
     examples = ExampleDataset(corpus.validation)
     sample = permutation(len(examples), 1, 0)[:EVALUATED]
     loss = right = masked = pairs = follows = 0.0

@@ -32,6 +32,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from padding import with_padding
 from rich.progress import track
 from saved_tables import save_table
 from sides import Sides, process_context
@@ -250,12 +251,12 @@ def batches(lengths: torch.Tensor, finetune: bool, vocabulary: int = 30522) -> t
         epochs=number * 0,
         indices=number,
     )
-    padded = PretrainingCollator(masker, padding_free=False)(examples)
-    del padded["masked_lm_positions"]  # BERT has no such argument
+    packed = PretrainingCollator(masker)(examples)
+    rows = with_padding(packed)
     if finetune:
-        padded["labels"] = padded.pop("next_sentence_label")
-        return padded, {}
-    return padded, PretrainingCollator(masker)(examples)
+        rows["labels"] = rows.pop("next_sentence_label")
+        return rows, {}
+    return rows, packed
 
 
 @functools.cache

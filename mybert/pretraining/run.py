@@ -211,7 +211,7 @@ def _build_trainer(
             arguments,
             budget.held_out(first.validation) if budget else first.validation,
             model=start.model,
-            data_collator=PretrainingCollator(masker, settings.padding_free, first.tokenizer.pad_token_id),
+            data_collator=PretrainingCollator(masker),
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=first.tokenizer,
             stop=stop,

@@ -32,7 +32,7 @@ class PretrainSettings(TextOptions, RunOptions):
     command: ClassVar[str] = "pretrain"
     free: ClassVar[tuple[str, ...]] = (
         *(option.name for option in dataclasses.fields(TextOptions)),  # of the corpus, which is compared by content
-        *("text", "peak_flops", "keep_checkpoints", "on_nonfinite", "padding_free", "max_steps", "num_train_epochs"),
+        *("text", "peak_flops", "keep_checkpoints", "on_nonfinite", "max_steps", "num_train_epochs"),
         *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start"),
         *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
     )
@@ -117,7 +117,6 @@ class PretrainSettings(TextOptions, RunOptions):
         help="Sequence lengths, each with the share of the run until which it is used, such as 32:0.3 64:0.6 128. "
         "Shorter sequences are random excerpts of the examples.",
     )
-    padding_free: bool = declare.hardware(True, "Concatenate sequences instead of padding them to the longest.")
     phase2_corpus: str | None = declare.data(
         None,
         "Second folder of examples for the last steps, usually of 512 tokens, built with the same tokenizer.",

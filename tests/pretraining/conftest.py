@@ -107,7 +107,6 @@ def make_trainer(tokenizer, pairs, tmp_path):
         *,
         train=None,
         second=None,
-        padding_free=True,
         dropout=0.1,
         output="run",
         model=None,
@@ -128,7 +127,7 @@ def make_trainer(tokenizer, pairs, tmp_path):
             args,
             pairs(37, seed=9),
             model=model,
-            data_collator=PretrainingCollator(Masker.from_tokenizer(tokenizer), padding_free),
+            data_collator=PretrainingCollator(Masker.from_tokenizer(tokenizer)),
             processing_class=tokenizer,
             **(trainer or {}),
         )

@@ -25,10 +25,10 @@ def masker(tokenizer):
     return Masker.from_tokenizer(tokenizer, seed=3)
 
 
-def load(dataset, masker, epoch, batch_size, workers=0, padding_free=True):
+def load(dataset, masker, epoch, batch_size, workers=0):
     sampler = EpochSampler(Shuffled(len(dataset), seed=5))
     sampler.set_epoch(epoch)
-    collator = PretrainingCollator(masker, padding_free)
+    collator = PretrainingCollator(masker)
     return list(DataLoader(dataset, batch_size, sampler=sampler, collate_fn=collator, num_workers=workers))
 
 
@@ -96,29 +96,24 @@ def test_masks_and_order_do_not_depend_on_workers_or_batch_size(dataset, masker)
     assert not torch.equal(end_to_end(other, "labels"), end_to_end(reference, "labels"))
 
 
-def test_packed_and_padded_batches_hold_the_same_tokens(dataset, masker):
-    packed = load(dataset, masker, epoch=1, batch_size=8)
-    padded = load(dataset, masker, epoch=1, batch_size=8, padding_free=False)
-    for flat, grid in zip(packed, padded, strict=True):
-        real = grid["attention_mask"].bool()
-        lengths = grid["attention_mask"].sum(1)
-        for name in ("input_ids", "token_type_ids", "labels"):
-            assert torch.equal(flat[name][0], grid[name][real])
-        assert (grid["input_ids"][~real] == 0).all()
-        assert (grid["labels"][~real] == -100).all()
-        assert torch.equal(flat["next_sentence_label"], grid["next_sentence_label"])
-        assert torch.equal(flat["cu_seq_lens_q"].diff(), lengths.int())
-        assert flat["max_length_q"] == flat["max_length_k"] == lengths.max() == real.shape[1]
-        assert torch.equal(flat["position_ids"][0], torch.arange(real.shape[1]).expand_as(real)[real])
-        for batch in (flat, grid):
-            ids, places = batch["labels"].flatten(), batch["masked_lm_positions"]
-            assert torch.equal(places, torch.arange(len(ids))[ids != -100])
+def test_batches_hold_the_sequences_of_the_corpus_one_after_the_other(dataset, masker, pairs):
+    stored, order = pairs(101), EpochSampler(Shuffled(len(dataset), seed=5))
+    for number, batch in enumerate(load(dataset, masker, epoch=1, batch_size=8)):
+        rows = stored[[index for _, index in [*order.units(1)][8 * number : 8 * number + 8]]]
+        lengths = [len(ids) for ids in rows["input_ids"]]
+        masked, ids = batch["labels"][0] != -100, torch.tensor([*chain.from_iterable(rows["input_ids"])])
+        assert torch.equal(torch.where(masked, batch["labels"][0], batch["input_ids"][0]), ids)
+        assert batch["token_type_ids"][0].tolist() == [*chain.from_iterable(rows["token_type_ids"])]
+        assert batch["next_sentence_label"].tolist() == rows["next_sentence_label"]
+        assert batch["cu_seq_lens_q"].diff().tolist() == batch["cu_seq_lens_k"].diff().tolist() == lengths
+        assert batch["max_length_q"] == batch["max_length_k"] == max(lengths)
+        assert batch["position_ids"][0].tolist() == [*chain.from_iterable(map(range, lengths))]
+        assert torch.equal(batch["masked_lm_positions"], masked.nonzero().squeeze(1))
 
 
-@pytest.mark.parametrize("padding_free", [True, False])
-def test_many_places_of_labels_are_filled_up_by_others_spread_over_the_batch(dataset, masker, padding_free):
+def test_many_places_of_labels_are_filled_up_by_others_spread_over_the_batch(dataset, masker):
     for batch_size, filled in ((8, False), (83, True)):
-        batch = load(dataset, masker, epoch=1, batch_size=batch_size, padding_free=padding_free)[0]
+        batch = load(dataset, masker, epoch=1, batch_size=batch_size)[0]
         labels, places = batch["labels"].flatten(), batch["masked_lm_positions"]
         assert torch.equal(labelled_places(batch), (labels != -100).nonzero().squeeze(1))
         assert len(places.unique()) == len(places) and (len(places) >= 128) == filled

@@ -352,10 +352,9 @@ def test_batches_give_a_short_run_a_thousand_steps_whatever_a_step_costs():
     assert tokens_per_batch("tiny", 10, 1e-3, 0.2, 600) == 600
 
 
-@pytest.mark.parametrize("padding_free", [True, False])
-def test_steps_are_measured_in_every_type_and_with_every_optimizer(padding_free):
+def test_steps_are_measured_in_every_type_and_with_every_optimizer():
     corpus = random_corpus(60, 40)
-    settings = PretrainSettings(output="out", corpus="c", size="tiny", padding_free=padding_free, dropout=0.0)
+    settings = PretrainSettings(output="out", corpus="c", size="tiny", dropout=0.0)
     arguments = PretrainingArguments(output_dir="out", use_cpu=True)
     types = ["float32", "bfloat16"]
     times = measure_steps(

@@ -1,7 +1,7 @@
 """Stored examples → batches: dataset and collator.
 
 A sampler yields keys (epoch, index), so that loader workers have no state: what a worker returns depends on the keys
-only. Shapes: `N` sequences, `T` real tokens of all sequences, `B` batch, `S` longest sequence of the batch.
+only. Shapes: `N` sequences, `T` tokens of all sequences.
 """
 
 from collections.abc import Sequence
@@ -106,36 +106,23 @@ class HeldOutDataset(ExampleDataset):
 
 @dataclass(frozen=True)
 class PretrainingCollator:
-    """Masks examples and arranges them as arguments of the model.
-
-    Attributes:
-        padding_free: True: concatenated sequences (1, T) with the arguments of transformers' padding-free convention;
-            False: (B, S), padded on the right.
-    """
+    """Masks examples and puts them end to end, with the arguments of transformers' padding-free convention."""
 
     masker: Masker
-    padding_free: bool = True
-    pad_token_id: int = 0
 
     def __call__(self, examples: Examples) -> dict[str, torch.Tensor | int]:
         """
         Returns:
-            Packed: `input_ids`, `token_type_ids`, `position_ids` (restarting), `labels` (1, T); `cu_seq_lens_q`,
-            `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int.
-            Padded: `input_ids`, `token_type_ids`, `attention_mask`, `labels` (B, S).
-            Both: `masked_lm_positions`, positions of all labels and, if these are many, some positions without labels;
-            `next_sentence_label` (N,), with pairs.
+            `input_ids`, `token_type_ids`, `position_ids` (restarting), `labels` (1, T); `cu_seq_lens_q`,
+            `cu_seq_lens_k` (N + 1,) int32; `max_length_q`, `max_length_k` int; `masked_lm_positions`, positions of all
+            labels and, if these are many, some positions without labels; `next_sentence_label` (N,), with pairs.
         """
         masked, labels = self.masker(
             examples.input_ids, examples.lengths, examples.epochs, examples.indices, examples.mlm_probability
         )
         filler = examples.epochs == FILLER
         labels[np.repeat(filler, examples.lengths)] = IGNORED
-        token_types, lengths = examples.token_type_ids.astype(np.int64), examples.lengths
-        if self.padding_free:
-            batch = _packed(masked, token_types, labels, lengths)
-        else:
-            batch = _padded(masked, token_types, labels, lengths, self.pad_token_id)
+        batch = _packed(masked, examples.token_type_ids.astype(np.int64), labels, examples.lengths)
         batch["masked_lm_positions"] = _positions(batch["labels"].flatten())
         if examples.next_sentence_label is not None:
             pairs = np.where(filler, IGNORED, examples.next_sentence_label).astype(np.int64)
@@ -166,22 +153,4 @@ def _packed(ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, length
         "cu_seq_lens_k": cu_seq_lens,
         "max_length_q": longest,
         "max_length_k": longest,
-    }
-
-
-def _padded(
-    ids: np.ndarray, token_types: np.ndarray, labels: np.ndarray, lengths: np.ndarray, pad: int
-) -> dict[str, Any]:
-    real = np.arange(lengths.max()) < lengths[:, None]
-
-    def grid(values: np.ndarray, fill: int) -> torch.Tensor:
-        out = np.full(real.shape, fill, dtype=np.int64)
-        out[real] = values
-        return torch.from_numpy(out)
-
-    return {
-        "input_ids": grid(ids, pad),
-        "token_type_ids": grid(token_types, 0),
-        "attention_mask": torch.from_numpy(real.astype(np.int64)),
-        "labels": grid(labels, IGNORED),
     }

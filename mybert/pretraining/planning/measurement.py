@@ -116,7 +116,7 @@ class _Trial:
         model = build_model(settings, corpus.tokenizer, corpus.shape.longest)
         self.model = model.to(arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers
         masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
-        self._collate = PretrainingCollator(masker, settings.padding_free, corpus.tokenizer.pad_token_id)
+        self._collate = PretrainingCollator(masker)
         self._dataset = ScheduledDataset(corpus.train, masker.seed)
         schedule = settings.schedule(corpus.shape.longest, 1)
         self.draw = Draw(0, 0, schedule.length(0.5), schedule.mlm_probability(0.5))
