@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from modeling_mybert.configuration_mybert import names_mybert
 from mybert.release.hub.handler import PIPELINE_ARGUMENTS, TASKS
 
 PIPELINES = {
@@ -16,8 +15,3 @@ PIPELINES = {
 def pipeline_arguments(task: str | None, is_int8: bool) -> dict[str, Any]:
     """Arguments of a pipeline, which uses a GPU if there is one; int8 weights work on the CPU only."""
     return {**PIPELINE_ARGUMENTS.get(task or "", {}), **({"device": "cpu"} if is_int8 else {})}
-
-
-def is_mybert(config: dict) -> bool:
-    """Whether a config.json describes a MyBERT model; those before version 0.2 have the model type `mybert`."""
-    return names_mybert(config) or config.get("model_type") == "mybert"

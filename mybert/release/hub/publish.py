@@ -11,10 +11,10 @@ from pathlib import Path
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token, snapshot_download
 from huggingface_hub.utils import filter_repo_objects
 
+from modeling_mybert.configuration_mybert import names_mybert
 from mybert.artifacts.manifest import fingerprint
 from mybert.common.errors import UserError
 from mybert.inference.checkpoint import head_of
-from mybert.release.heads import is_mybert
 from mybert.release.hub.bundle import Bundle
 from mybert.release.hub.bundle_checks import read_object
 from mybert.release.hub.hub_errors import hub_errors
@@ -114,7 +114,7 @@ def _holds_mybert(api: HfApi, repo_id: str, revision: str, names: list[str]) -> 
         return False
     with tempfile.TemporaryDirectory() as cache:
         path = api.hf_hub_download(repo_id, "config.json", revision=revision, cache_dir=cache)
-        return is_mybert(read_object(Path(path)) or {})
+        return names_mybert(read_object(Path(path)) or {})
 
 
 def check_upload(bundle: Bundle, settings: PushSettings, published: Published, home: Path) -> None:
