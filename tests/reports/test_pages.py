@@ -10,7 +10,17 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from stage_folders import ENTITIES, EVALUATION, NUMBERS, PREDICTIONS, PRETRAINING, losses, training_log, write_stage
+from stage_folders import (
+    ANALYSIS,
+    ENTITIES,
+    EVALUATION,
+    NUMBERS,
+    PREDICTIONS,
+    PRETRAINING,
+    losses,
+    training_log,
+    write_stage,
+)
 
 from mybert.common.metrics import metric_of, percent
 from mybert.reports.components import printable
@@ -230,7 +240,7 @@ def test_hostile_text_is_text(hostile, tmp_path):
         ],
         "results/data/train/balance": {hostile: 100, "bad": 100},
         "manifest/settings": {"output": hostile, "model": hostile},
-        "analysis/precision_recall": {hostile: {"precision": [0.5, 1], "recall": [1, 0], "average_precision": 0.9}},
+        "analysis/precision_recall": {hostile: ANALYSIS["precision_recall"]["good"]},
     }
     text, page = read(write_report(write_stage(tmp_path / "run", "finetune", changes, rows)))
     assert [tag for tag, _ in page.elements].count("script") == 2  # the packed rows and the page's own
