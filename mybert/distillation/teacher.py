@@ -24,7 +24,7 @@ from tokenization import MyBertTokenizer
 
 logger = logging.getLogger(__name__)
 
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "cu_seq_lens_q", "max_length_q")
+_INPUTS = ("input_ids", "token_type_ids", "position_ids", "cu_seq_lens_q", "max_length_q")
 _RELATION_LAYER = {24: 21}
 """Layer whose relations are learned, by the teacher's number of layers; else the last (Wang et al. 2021, 4.1)."""
 
@@ -156,7 +156,7 @@ class Comparison:
             wanted = self._states(depth, relation_layer) or False
             places = inputs["masked_lm_positions"] if "soft" in self.weights else ()
             output: Any = self.teacher.bert(**batch, output_hidden_states=wanted, tokens_to_keep=places)
-        losses, expected, mask = {}, None, inputs.get("attention_mask")
+        losses, expected = {}, None
         if "soft" in self.weights:
             with torch.no_grad():
                 expected = self.teacher.cls.predictions(output.last_hidden_state)
@@ -165,19 +165,17 @@ class Comparison:
             divergence = soft_loss(logits[:, :size], expected[:, :size], self.temperature)
             losses["soft"] = (divergence * real).sum() / real.sum().clamp(min=1)
         if "cosine" in self.weights:
-            losses["cosine"] = cosine_loss(_tokens(states[-1], mask), _tokens(output.hidden_states[-1], mask))
+            losses["cosine"] = cosine_loss(states[-1][0], output.hidden_states[-1][0])
         if "mse" in self.weights:
             layers = len(states) - 1
             pairs = [(layer, round(layer * depth / layers)) for layer in range(1, layers + 1)]
-            mapped = [(_tokens(states[i], mask), _tokens(output.hidden_states[j], mask)) for i, j in pairs]
+            mapped = [(states[i][0], output.hidden_states[j][0]) for i, j in pairs]
             losses["mse"] = state_loss(*map(list, zip(*mapped, strict=True)))
         if "relations" in self.weights:
-            own = _projections(student, len(states) - 1, _tokens(states[-2], mask))
+            own = _projections(student, len(states) - 1, states[-2][0])
             with torch.no_grad():
-                read = _tokens(output.hidden_states[relation_layer - 1], mask)
-                other = _projections(self.teacher, relation_layer, read)
-            lengths = inputs["cu_seq_lens_q"].diff() if mask is None else mask.sum(1)
-            losses["relations"] = relation_loss(own, other, lengths, self.relation_heads)
+                other = _projections(self.teacher, relation_layer, output.hidden_states[relation_layer - 1][0])
+            losses["relations"] = relation_loss(own, other, inputs["cu_seq_lens_q"].diff(), self.relation_heads)
         return {name: losses[name] for name in self.names}, expected
 
     # The run
@@ -212,7 +210,7 @@ class Comparison:
             labels: of the batch; `inputs` are those of `student_inputs`.
         """
         losses, expected = self.losses(student, inputs, outputs.prediction_logits, outputs.hidden_states)
-        tokens = inputs["attention_mask"].sum() if "attention_mask" in inputs else inputs["input_ids"].numel()
+        tokens = inputs["input_ids"].numel()
         one = torch.ones((), device=labels.device)
         counts = torch.stack([one * ((labels != IGNORED).sum() if name == "soft" else tokens) for name in losses])
         of_teacher = torch.zeros(3, device=labels.device)
@@ -230,11 +228,6 @@ class Comparison:
         metrics["loss"] = self.total(metrics["loss"], losses)
         teacher = {f"teacher_{name}": of_teacher[name] for name in ("mlm_loss", "mlm_accuracy") if name in of_teacher}
         return metrics | {f"{name}_loss": loss for name, loss in losses.items()} | teacher
-
-
-def _tokens(states: Tensor, mask: Tensor | None) -> Tensor:
-    """(1, T, H) of a packed batch, or (B, S, H) with its mask → (T, H)."""
-    return states[0] if mask is None else states[mask.bool()]
 
 
 def _projections(model: Any, layer: int, states: Tensor) -> list[Tensor]:

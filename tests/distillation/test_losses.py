@@ -62,22 +62,21 @@ def pair():
     return teacher, student
 
 
-def padded_and_packed() -> list[dict]:
-    """The same two sequences in both forms."""
-    ids = torch.tensor([[2, 9, 4, 11, 3, 0], [2, 4, 8, 15, 16, 3]])
-    labels = torch.tensor([[-100, -100, 7, -100, -100, -100], [-100, 5, -100, -100, 6, -100]])
-    real = torch.tensor([[1] * 5 + [0], [1] * 6])
-    padded = {"input_ids": ids, "attention_mask": real, "labels": labels}
-    packed = {
-        "input_ids": ids[real.bool()][None],
-        "position_ids": torch.tensor([[*range(5), *range(6)]]),
-        "cu_seq_lens_q": torch.tensor([0, 5, 11], dtype=torch.int32),
-        "max_length_q": 6,
-        "labels": labels[real.bool()][None],
+SEQUENCES = [([2, 9, 4, 11, 3], {2: 7}), ([2, 4, 8, 15, 16, 3], {1: 5, 4: 6})]  # token ids, and labels by place
+
+
+def packed(*sequences: tuple[list[int], dict[int, int]]) -> dict:
+    """The sequences in one batch."""
+    lengths = [len(ids) for ids, _ in sequences]
+    labels = torch.tensor([[of.get(place, -100) for ids, of in sequences for place in range(len(ids))]])
+    return {
+        "input_ids": torch.tensor([[number for ids, _ in sequences for number in ids]]),
+        "position_ids": torch.tensor([[place for length in lengths for place in range(length)]]),
+        "cu_seq_lens_q": torch.tensor([0, *lengths]).cumsum(0).int(),
+        "max_length_q": max(lengths),
+        "labels": labels,
+        "masked_lm_positions": (labels.flatten() != -100).nonzero().squeeze(1),
     }
-    for batch in (padded, packed):
-        batch["masked_lm_positions"] = (batch["labels"].flatten() != -100).nonzero().squeeze(1)
-    return [padded, packed]
 
 
 def losses(comparison: Comparison, student: MyBertForPreTraining, batch: dict) -> dict[str, torch.Tensor]:
@@ -88,23 +87,25 @@ def losses(comparison: Comparison, student: MyBertForPreTraining, batch: dict) -
 
 def test_a_student_equal_to_its_teacher_has_no_loss(pair):
     teacher, student = pair
-    for batch in padded_and_packed():
-        found = losses(Comparison(teacher, LOSSES, 2.0, 2), student, batch)
-        assert list(found) == list(LOSSES), "as they are named in logs"
-        assert all(abs(loss.item()) < 1e-5 for loss in found.values())
+    found = losses(Comparison(teacher, LOSSES, 2.0, 2), student, packed(*SEQUENCES))
+    assert list(found) == list(LOSSES), "as they are named in logs"
+    assert all(abs(loss.item()) < 1e-5 for loss in found.values())
 
 
-def test_padded_and_packed_batches_have_equal_losses_and_gradients_reach_every_layer(pair):
+def test_a_batch_has_the_mean_losses_of_its_sequences_and_gradients_reach_every_layer(pair):
     teacher, student = pair
     with torch.no_grad():
         for weight in student.bert.encoder.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())) * 0.1)
-    one, two = (losses(Comparison(teacher, LOSSES, 2.0, 2), student, batch) for batch in padded_and_packed())
+    comparison = Comparison(teacher, LOSSES, 2.0, 2)
+    whole, *apart = (losses(comparison, student, packed(*some)) for some in (SEQUENCES, *([one] for one in SEQUENCES)))
     for name in LOSSES:
-        assert one[name].item() > 1e-4
-        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
+        counts = [len(labels) if name == "soft" else len(ids) for ids, labels in SEQUENCES]
+        mean = sum(count * one[name] for count, one in zip(counts, apart, strict=True)) / sum(counts)
+        assert whole[name].item() > 1e-4
+        torch.testing.assert_close(whole[name], mean, rtol=1e-4, atol=1e-6)
         student.zero_grad()
-        one[name].backward(retain_graph=True)
+        whole[name].backward(retain_graph=True)
         layers = student.bert.encoder.layer
         reached = [layer.attention.self.query.weight.grad is not None for layer in layers]
         assert all(reached), name
@@ -114,7 +115,7 @@ def test_hidden_states_of_a_shallower_student_are_compared_with_evenly_spaced_la
     teacher, student = pair
     student.bert.encoder.layer = student.bert.encoder.layer[:1]
     student.config.num_hidden_layers = 1
-    batch = padded_and_packed()[1]
+    batch = packed(*SEQUENCES)
     found = losses(Comparison(teacher, {"mse": 1.0}, 2.0, 2), student, batch)["mse"]
     inputs = {name: value for name, value in batch.items() if name not in ("labels", "masked_lm_positions")}
     own = student.bert(**inputs).last_hidden_state
