@@ -8,19 +8,16 @@ import subprocess
 import sys
 import time
 import types
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
-from mybert.corpus.text.document_store import even_order, group_in_blocks
+from mybert.corpus.text.document_store import group_in_blocks
 from mybert.corpus.text.sentences import sentence_splitter
 from mybert.reports.findings import find
 from mybert.reports.stage_files import read_stage
@@ -300,12 +297,3 @@ def test_an_interrupted_build_leaves_nothing(make_documents, write_jsonl, vocabu
     assert process.returncode == 130, printed.decode()
     assert printed.endswith(b"mybert corpus: interrupted\n")
     assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
-
-
-@given(st.lists(st.integers(1, 10**6), max_size=60))
-def test_running_sums_of_an_even_order_stay_near_the_average(sizes):
-    order = even_order(sizes)
-    assert sorted(order) == list(range(len(sizes)))
-    average = sum(sizes) / max(1, len(sizes))
-    for count, total in enumerate(accumulate(sizes[i] for i in order), 1):
-        assert abs(total - count * average) <= 2 * max(sizes)

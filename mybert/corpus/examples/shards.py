@@ -19,7 +19,7 @@ from mybert.corpus.examples.blocks import block_to_examples, example_schema
 from mybert.corpus.examples.text_encoding import plain_tokenizer
 from mybert.corpus.report import measure
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.text.document_store import even_order, group_in_blocks, read_stored
+from mybert.corpus.text.document_store import group_in_blocks, read_stored
 
 # Enough shards to keep all processes busy, each small enough for memory; independent of the number of processes.
 _SHARDS, _MIN_CHARACTERS, _MAX_CHARACTERS = 64, 1 << 20, 1 << 25
@@ -58,9 +58,9 @@ def plan_shards(part: str, lengths: np.ndarray, dupes: int) -> list[Shard]:
     sizes = [int(lengths[start:end].sum()) for start, end in ranges]
     wanted = min(max(sum(sizes) // _SHARDS, _MIN_CHARACTERS // dupes), _MAX_CHARACTERS // dupes)
     shards, blocks, characters = [], [], 0
-    for number in even_order(sizes):
+    for number, size in enumerate(sizes):
         blocks.append(Block(f"{part}-{number}", *ranges[number], dupes))
-        characters += sizes[number]
+        characters += size
         if characters >= wanted:
             shards.append(tuple(blocks))
             blocks, characters = [], 0

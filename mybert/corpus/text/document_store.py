@@ -7,9 +7,8 @@ import functools
 import hashlib
 import json
 from array import array
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,16 +182,3 @@ def group_in_blocks(lengths: np.ndarray) -> list[tuple[int, int]]:
         blocks.append((start, int(end)))
         start = int(end)
     return blocks
-
-
-def even_order(sizes: Sequence[int]) -> list[int]:
-    """Indices of `sizes` in an order in which the running sum stays near the average, so that shards are balanced."""
-    waiting = sorted((size, index) for index, size in enumerate(sizes))
-    average = sum(sizes) / max(1, len(sizes))
-    order, missing = [], 0.0
-    while waiting:
-        missing += average
-        size, index = waiting.pop(min(bisect_left(waiting, (missing, -1)), len(waiting) - 1))
-        order.append(index)
-        missing -= size
-    return order
