@@ -28,7 +28,6 @@ from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.statistics import write_statistics
 from mybert.corpus.text.document_store import (
     StoredDocuments,
-    close_stored,
     held_out,
     open_stored,
     read_stored,
@@ -68,7 +67,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
     job = _describe_job(settings, sources, tokenizer)
     if finished_run(settings, job):
         return Path(settings.output)
-    staged = work_folder(settings, job, "corpus", lambda scratch: open_stored(scratch) is not None, close_stored)
+    staged = work_folder(settings, job, "corpus", lambda scratch: open_stored(scratch) is not None)
     with staged as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)

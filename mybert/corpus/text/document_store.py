@@ -3,12 +3,11 @@
 Memory holds about 100 bytes per document, never the texts.
 """
 
-import functools
 import hashlib
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,34 +105,24 @@ def _texts(documents: Iterable[Document], settings: CorpusSettings, counts: Coun
                 counts["documents_empty"] += 1
 
 
-def read_stored(folder: str | Path, documents: Iterable[int]) -> list[str]:
+def read_stored(folder: str | Path, documents: Sequence[int] | np.ndarray) -> list[str]:
     """Reads the texts of some documents written by `store_documents`.
 
     They are not memory-mapped, because mapped pages count as memory of the process.
     """
-    offsets = _open_offsets(str(folder))
+    rows = np.asarray(documents, dtype=np.int64)
+    offsets = np.load(Path(folder) / "offsets.npy", mmap_mode="r")
+    begins, ends = offsets[rows].tolist(), offsets[rows + 1].tolist()
+    del offsets  # closes the file: Windows removes no open one
     texts = []
-    with open(Path(folder) / _TEXTS, "rb", buffering=0) as file:
-        for document in documents:
-            begin, end = int(offsets[document]), int(offsets[document + 1])
+    with open(Path(folder) / _TEXTS, "rb") as file:
+        for begin, end in zip(begins, ends, strict=True):
             file.seek(begin)
-            content = b""
-            while len(content) < end - begin:  # one read returns at most 2 GB
-                if not (part := file.read(end - begin - len(content))):
-                    raise UserError(f"{file.name} is damaged: it ends early; start again without --resume")
-                content += part
+            content = file.read(end - begin)
+            if len(content) < end - begin:
+                raise UserError(f"{file.name} is damaged: it ends early; start again without --resume")
             texts.append(content.decode())
     return texts
-
-
-@functools.lru_cache(maxsize=1)
-def _open_offsets(folder: str) -> np.ndarray:
-    return np.load(Path(folder) / "offsets.npy", mmap_mode="r")
-
-
-def close_stored() -> None:
-    """Closes the file that `read_stored` keeps open: Windows removes no open file."""
-    _open_offsets.cache_clear()
 
 
 def in_tasks(rows: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:

@@ -112,5 +112,6 @@ def _candidates(files: list[Path], bands: int, documents: int) -> np.ndarray:
 
 def _similarities(pairs: np.ndarray, *, folder: str) -> np.ndarray:
     """(pairs,) Jaccard similarity of the word sequences of each pair of documents."""
-    both = ((set(word_sequences(text)) for text in read_stored(folder, pair)) for pair in pairs)
+    texts = read_stored(folder, pairs.ravel())
+    both = ((set(word_sequences(text)) for text in pair) for pair in zip(texts[::2], texts[1::2], strict=True))
     return np.array([len(one & other) / len(one | other) for one, other in both])
