@@ -135,7 +135,7 @@ def test_unknown_facts_are_left_out(checkpoint):
     assert "Its tokenizer truncates texts to 32 tokens." in made.text
 
 
-@pytest.mark.parametrize(("stage", "verb"), [("trim", "trimmed"), ("import", "converted"), ("merge", "merged")])
+@pytest.mark.parametrize(("stage", "verb"), [("trim", "trimmed"), ("quantize", "quantised"), ("merge", "merged")])
 def test_the_card_of_a_converted_model_states_no_training_that_the_manifests_lack(checkpoint, stage, verb):
     (checkpoint / "results.json").unlink()
     write_json(checkpoint / "manifest.json", {"stage": stage, "inputs": {"model": {"path": "ann/bert"}}})
