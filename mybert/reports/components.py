@@ -34,7 +34,8 @@ class Table:
         rows: cells; numbers are aligned to the right. A cell may be a `Share`, `Interval` or `Segments`.
         note: a sentence below the title.
         folded: shown only when the reader opens it.
-        size: of the width of a wide page: `whole`, `half` or `third` (default: `half` for few short columns).
+        size: of the width of a wide page: `whole`, `half` or `third` (default: `half` for few short columns); more
+            where a row of the page has room.
     """
 
     kind: ClassVar[str] = "table"
@@ -101,7 +102,7 @@ class Chart:
     Attributes:
         data: JSON of its lines for each horizontal axis; see `charts.line_chart`.
         axes: number of horizontal axes to choose from.
-        width: of a wide page: `half` or `third`.
+        width: of a wide page: `half` or `third`; more where a row of the page has room.
     """
 
     kind: ClassVar[str] = "chart"
@@ -169,19 +170,8 @@ class Section:
         return any(isinstance(part, Chart) for part in self.parts)
 
     @property
-    def placed(self) -> list[tuple[Any, str]]:
-        """The parts with their widths, without gaps: of five thirds, the last two are halves; the last half-wide table
-        is `whole` if nothing is beside it.
-        """
-        parts = [part for part in self.parts if part is not None]
-        widths = [part.width for part in parts]
-        thirds = [number for number, width in enumerate(widths) if width == "third"]
-        for number in thirds[-2:] if len(thirds) % 3 == 2 else ():
-            widths[number] = "half"
-        halves = [number for number, width in enumerate(widths) if width == "half"]
-        if len(halves) % 2 and isinstance(parts[halves[-1]], Table):
-            widths[halves[-1]] = "whole"
-        return list(zip(parts, widths, strict=True))
+    def shown(self) -> list[Any]:
+        return [part for part in self.parts if part is not None]
 
 
 @dataclass(frozen=True)
@@ -202,4 +192,4 @@ class Page:
 
     @property
     def filled(self) -> list[Section]:
-        return [section for section in self.sections if section and section.placed]
+        return [section for section in self.sections if section and section.shown]
