@@ -63,7 +63,7 @@ def line_chart(
         axes.append({"name": name, "whole": name in _WHOLE, "logged": name in _LOGGED, "lines": drawn})
     data = {"axes": axes, "label": y_label, "share": as_share, "xShare": x_as_share, "fromZero": from_zero}
     table = table or _line_table(title, *next(iter(lines.items())), as_share)
-    return Chart(title, json.dumps(data), len(axes), table, note, width)
+    return Chart(title, json.dumps(data), table, note, width)
 
 
 def _drawn(name: str, points: Sequence[tuple[float, float]], marked: bool = False, dashed: bool = False) -> dict:
@@ -82,7 +82,7 @@ def bar_chart(title: str, columns: tuple[str, str], bars: Mapping[str, float], n
     names, values = [printable(name) for name in bars], list(bars.values())
     line = {**_drawn(columns[1], list(enumerate(values))), "bars": True}
     data = {"axes": [{"name": columns[0], "lines": [line], "names": names}], "label": columns[1], "fromZero": True}
-    return Chart(title, json.dumps(data), 1, Table(title, columns, list(bars.items()), folded=True), note)
+    return Chart(title, json.dumps(data), Table(title, columns, list(bars.items()), folded=True), note)
 
 
 def thinned(points: Sequence[Item], most: int = _POINTS) -> Sequence[Item]:

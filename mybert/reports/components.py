@@ -101,14 +101,12 @@ class Chart:
 
     Attributes:
         data: JSON of its lines for each horizontal axis; see `charts.line_chart`.
-        axes: number of horizontal axes to choose from.
         width: of a wide page: `half` or `third`; more where a row of the page has room.
     """
 
     kind: ClassVar[str] = "chart"
     title: str
     data: str
-    axes: int
     table: Table
     note: str = ""
     width: str = "half"
@@ -123,7 +121,6 @@ class Thresholds:
     """
 
     kind: ClassVar[str] = "thresholds"
-    width: ClassVar[str] = "whole"
     title: str
     data: str
 
@@ -141,7 +138,6 @@ class Predictions:
     """
 
     kind: ClassVar[str] = "predictions"
-    width: ClassVar[str] = "whole"
     title: str
     columns: Sequence[tuple[str, str]]
     total: int
