@@ -10,12 +10,11 @@ import numpy as np
 from scipy import stats
 
 from mybert.comparison.sides import Rows
-from mybert.evaluation.analysis import groups_of_column, quarters, rows_by_group
+from mybert.evaluation.analysis import chunks, groups_of_column, quarters, rows_by_group
 from mybert.tasks.base import Task
 
 RANDOMISATION = "approximate randomisation"
 WELCH = "Welch's t test over rows and runs"
-_CELLS = 4_000_000  # of an array of samples
 _LEAST, _PERMUTATIONS = 20, 1000  # of a group: rows, since the scores of fewer say nothing
 
 
@@ -100,7 +99,7 @@ def _bootstrap(
 ) -> list[dict[str, np.ndarray]]:
     """(K, R) each metric of the runs of each side, on the same samples of rows."""
     parts: list[list[dict[str, np.ndarray]]] = []
-    for count in _chunks(samples, len(one[0].places)):
+    for count in chunks(samples, len(one[0].places)):
         rows = rng.integers(len(one[0].places), size=(count, len(one[0].places)))
         runs_of = [[task.bootstrap(run.predictions, run.references, rows) for run in runs] for runs in (one, other)]
         parts.append([{name: np.array([run[name] for run in runs]) for name in runs[0]} for runs in runs_of])
@@ -114,7 +113,7 @@ def _exchanged(task: Task, one: Rows, other: Rows, samples: int, rng: np.random.
     size = len(one.places)
     predictions, references = [*one.predictions, *other.predictions], [*one.references, *other.references]
     parts = []
-    for count in _chunks(samples, size):
+    for count in chunks(samples, size):
         swapped = rng.integers(2, size=(count, size)).astype(bool)
         swapped = swapped if parts else np.insert(swapped, 0, values=False, axis=0)
         place = np.arange(size)
@@ -122,12 +121,6 @@ def _exchanged(task: Task, one: Rows, other: Rows, samples: int, rng: np.random.
         first, second = (task.bootstrap(predictions, references, rows) for rows in sides)
         parts.append({name: np.subtract(second[name], first[name]) for name in first})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _chunks(samples: int, rows: int) -> list[int]:
-    """`samples` in parts whose arrays fit the memory."""
-    most = max(1, _CELLS // rows)
-    return [min(most, samples - start) for start in range(0, samples, most)]
 
 
 def labels(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from mybert.tasks.bootstrap_scores import LabelScores, interval_95
 _CURVES, _CURVE_POINTS = 200, 60
 _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
-_INDICES_AT_ONCE = 10_000_000  # of bootstrap samples; 80 MB
+_INDICES_AT_ONCE = 4_000_000  # of bootstrap samples; 32 MB
 _SUSPECTS = 50
 _NAME, _TEXT = 60, 300  # characters
 
@@ -219,9 +219,8 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """The interval of each metric that has one, from bootstrap `samples` of the rows."""
     rows, drawn = len(references), dict[str, list[float]]()
-    at_once = max(1, _INDICES_AT_ONCE // rows)
-    for first in range(0, samples, at_once):
-        indices = generator.integers(rows, size=(min(at_once, samples - first), rows))
+    for count in chunks(samples, rows):
+        indices = generator.integers(rows, size=(count, rows))
         for name, values in task.bootstrap(predictions, references, indices).items():
             drawn.setdefault(name, []).extend(values)
     scores = task.score(predictions, references)
@@ -230,6 +229,12 @@ def intervals(
         for name, values in drawn.items()
     }
     return {name: interval for name, interval in by_metric.items() if interval is not None}
+
+
+def chunks(samples: int, rows: int) -> list[int]:
+    """`samples` of that many rows in parts whose indices fit the memory."""
+    most = max(1, _INDICES_AT_ONCE // rows)
+    return [min(most, samples - start) for start in range(0, samples, most)]
 
 
 def rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
