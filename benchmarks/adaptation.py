@@ -42,7 +42,7 @@ from mybert.adaptation.preparation import CORPUS, START, prepare
 from mybert.adaptation.settings import AdaptSettings
 from mybert.adaptation.texts import read_texts
 from mybert.common.machine import hardware
-from mybert.inference.devices import quiet_loading
+from mybert.inference.checkpoint import quiet_loading
 from mybert.io.documents import read_documents
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.planning import measurement

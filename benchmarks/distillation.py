@@ -25,7 +25,7 @@ from sides import timed
 
 from mybert import Predictor, finetune
 from mybert.common.machine import hardware
-from mybert.inference.devices import quiet_loading
+from mybert.inference.checkpoint import quiet_loading
 from mybert.training.arguments import bfloat16_is_faster
 
 LABELS = {"label", "labels", "ner_tags", "upos", "answers", "score"}

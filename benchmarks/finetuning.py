@@ -37,7 +37,7 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.objective import Finetuning
 from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.inference.devices import quiet_loading
+from mybert.inference.checkpoint import quiet_loading
 from mybert.inference.logits import logits_of
 from mybert.tasks.base import Task
 from mybert.tasks.reading import read_split

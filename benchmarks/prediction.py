@@ -21,7 +21,7 @@ from sides import in_turns, timed
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline, set_seed
 
 from mybert.common.machine import hardware
-from mybert.inference.devices import quiet_loading
+from mybert.inference.checkpoint import quiet_loading
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import Finetuned, load_finetuned
 from mybert.tasks.reading import read_split

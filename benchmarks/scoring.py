@@ -20,7 +20,7 @@ from transformers import BertForMaskedLM, BertTokenizer, set_seed
 
 from mybert import Scorer
 from mybert.common.machine import hardware
-from mybert.inference.devices import quiet_loading
+from mybert.inference.checkpoint import quiet_loading
 from mybert.io.documents import read_documents
 from tokenization import MyBertTokenizer
 

@@ -3,9 +3,9 @@
 Nothing here imports `modeling_mybert`, since a checkpoint brings classes of its own.
 """
 
-from mybert.inference import checks, faster, varlen  # `varlen` registers a backend of transformers
+from mybert.inference import checks, faster
 
 INTERFACE = 2
 """Raised when a function here takes other arguments: code of older checkpoints then computes without the package."""
 
-__all__ = ["INTERFACE", "checks", "faster", "varlen"]
+__all__ = ["INTERFACE", "checks", "faster"]

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import WEIGHTS_NAME
-from transformers.utils.hub import cached_file
+from transformers.utils import WEIGHTS_NAME, logging
 
 import modeling_mybert
 from modeling_mybert import (
@@ -24,21 +25,19 @@ from modeling_mybert import (
 )
 from mybert.artifacts.checkpoint_folder import (
     CONFIG,
-    WEIGHTS,
     check_checkpoint,
-    check_folder,
     check_shapes,
     weight_files,
 )
 from mybert.common.errors import UserError, cause, did_you_mean, short
 from mybert.common.json_io import read_json_object
+from mybert.common.machine import threads
+from mybert.common.progress import no_model_bars
 from mybert.common.quantities import counted
 from mybert.inference.cpu import optimize_for_inference
-from mybert.inference.devices import choose_device, quiet_loading, torch_dtype
 from mybert.inference.onnx_model import ONNX_FILE
 from tokenization import MyBertTokenizer
 
-_NEEDED = (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json")
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 _PRETRAINING = (MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePrediction)
 _SHORTEST = 3  # tokens of a text: [CLS], one of its own, [SEP]
@@ -127,9 +126,41 @@ def load_model(
     model.eval()
     if device is not None:
         dtype = dtype or "float32"
-        model = optimize_for_inference(model.to(choose_device(device, model, dtype), torch_dtype(dtype)))
+        activations = torch.float32 if dtype == "int8" else getattr(torch, dtype)
+        model = optimize_for_inference(model.to(choose_device(device, model, dtype), activations))
     # position_ids: a constant that older versions of transformers saved
     return model, missing, [key for key in left_out if not key.endswith("position_ids")]
+
+
+def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> torch.device:
+    """The device that `model` will be moved to; models with int8 weights run on the CPU in float32 only.
+
+    Args:
+        name: a torch device such as `cuda:1`; or `auto`, the GPU if there is one.
+        dtype: the setting `dtype`.
+
+    Raises:
+        UserError: the device cannot be used, or the model has no weights of this data type.
+    """
+    if getattr(model.config, "int8_outliers", None) is not None:
+        if name not in ("auto", "cpu") or dtype == "bfloat16":
+            raise UserError("a model with int8 weights runs on the CPU in float32; leave out --device and --dtype")
+        name = "cpu"
+    elif dtype == "int8":
+        raise UserError(
+            f"checkpoint {model.name_or_path} has no int8 weights; run "
+            f"`mybert quantize {model.name_or_path} --texts FILES --output int8` and use the folder int8"
+        )
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)  # CUDA, MPS, XPU, …
+        name = accelerator.type if accelerator is not None else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()  # fails on the meta device
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without the device
+        raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from error
+    threads.share()
+    return device
 
 
 def _with_saved_head(name: str, **options: Any) -> tuple[PreTrainedModel, list[str], list[str]]:
@@ -153,6 +184,16 @@ def head_of(config: dict[str, Any]) -> str:
     """The MyBERT class of the head that a config.json names; its `architectures` are those of BERT."""
     saved = config.get("architectures") or ["BertModel"]
     return f"My{str(saved if isinstance(saved, str) else saved[0]).removeprefix('My')}"
+
+
+def checkpoint_file(name: str, file: str) -> Path | None:
+    """A file of a checkpoint, downloaded from the Hub; None if it has none of this name."""
+    if Path(name).is_dir():
+        return path if (path := Path(name) / file).is_file() else None
+    try:
+        return Path(hf_hub_download(name, file))
+    except EntryNotFoundError:  # also if offline and not in the cache
+        return None
 
 
 def trained_tokens(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -205,22 +246,22 @@ def explain_unreadable(name: str, checked: bool = False) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Mutes transformers' bars, and its reports on unused and new weights, which `refuse_missing` checks."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with no_model_bars():
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
 def _check(name: str) -> None:
-    """`check_checkpoint`, also for models of the Hub and for PyTorch weights."""
+    """`check_checkpoint`, also for PyTorch weights."""
     check_checkpoint(name)
     folder = Path(name)
-    if not folder.is_dir():
-        try:
-            files = [cached_file(name, file, _raise_exceptions_for_missing_entries=False) for file in _NEEDED]
-        except OSError:  # no access
-            return  # from_pretrained explains it
-        if files[0] is None:
-            return
-        folder = Path(files[0]).parent
-        if files[1] is None and files[2] is not None:
-            for file in sorted(set(weight_files(Path(files[2])))):
-                cached_file(name, file)
-        check_folder(name, folder)
     index, weights = folder / f"{WEIGHTS_NAME}.index.json", folder / WEIGHTS_NAME
     if index.is_file() or weights.is_file():
         shapes: dict[str, list[int]] = {}

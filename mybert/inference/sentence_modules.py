@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download, snapshot_download
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub import snapshot_download
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mybert.common.errors import UserError, cause, short, short_list
 from mybert.common.json_io import parse_json, read_json_object
-from mybert.inference.checkpoint import explain_unreadable
-from mybert.inference.sentence_layers import ELSEWHERE, LAYERS, REMEDY
+from mybert.inference.checkpoint import checkpoint_file, explain_unreadable
+from mybert.inference.sentence_layers import ELSEWHERE, LAYERS, REMEDY, SENTENCE_SETTINGS
 from mybert.settings.shared import POOLING_MODES
 
 MODULES = "modules.json"
@@ -28,8 +27,6 @@ _OLD_KEYS = {
     "weightedmean": "weightedmean_tokens",
     "lasttoken": "lasttoken",
 }
-_SETTINGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")  # the first one is read
-SENTENCE_SETTINGS = "config_sentence_transformers.json"
 _PLAIN = {  # what an encoder of texts has
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -145,12 +142,11 @@ def modules_folder(name: str) -> Path | None:
 
     Of a checkpoint on the Hub, these files are downloaded.
     """
-    if Path(name).is_dir():
-        return Path(name) if (Path(name) / MODULES).is_file() else None
-    try:
-        hf_hub_download(name, MODULES)
-    except EntryNotFoundError:  # also if offline and not in the cache
+    file = checkpoint_file(name, MODULES)
+    if file is None:
         return None
+    if Path(name).is_dir():
+        return file.parent
     return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
 
 
@@ -222,9 +218,8 @@ def _kind(entry: dict[str, str]) -> str:
 
 
 def _read_encoder_settings(modules: SentenceModules) -> None:
-    files = [Path(modules.encoder) / f"sentence_{name}_config.json" for name in _SETTINGS]
-    file = next((file for file in files if file.is_file()), None)
-    settings = {} if file is None else read_json_object(file, "copy it again")
+    file = Path(modules.encoder) / "sentence_bert_config.json"
+    settings = read_json_object(file, "copy it again") if file.is_file() else {}
     length = settings.pop("max_seq_length", None)
     if length is not None and (type(length) is not int or length < 3):
         raise UserError(f"{file}: max_seq_length is {length!r}, expected a whole number of at least 3")

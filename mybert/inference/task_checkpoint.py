@@ -6,7 +6,6 @@
 import dataclasses
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
 from torch import nn
@@ -17,14 +16,14 @@ from mybert.common.errors import UserError, short, short_list
 from mybert.common.json_io import read_json_object
 from mybert.inference.checkpoint import (
     check_max_length,
+    checkpoint_file,
     explain_unreadable,
     load_model,
     refuse_other_vocabulary,
     trained_tokens,
 )
 from mybert.inference.onnx_model import OnnxModel, onnx_file
-from mybert.inference.sentence_layers import torch_activation
-from mybert.inference.sentence_modules import SENTENCE_SETTINGS, modules_folder
+from mybert.inference.sentence_layers import SENTENCE_SETTINGS, torch_activation
 from mybert.rows.labels import MULTI, REGRESSION
 from mybert.tasks import ALIASES, TASKS, task_class, task_of_architecture
 from mybert.tasks.base import Task
@@ -91,9 +90,8 @@ def _with_activation(task: TextClassification, problem: str | None, name: str) -
     """
     if task.config.problem_type == MULTI:
         return task
-    file, stored = (modules_folder(name) or Path(name)) / SENTENCE_SETTINGS, {}
-    if file.is_file():
-        stored = read_json_object(file, "copy it again")
+    file = checkpoint_file(name, SENTENCE_SETTINGS)
+    stored = {} if file is None else read_json_object(file, "copy it again")
     inner = getattr(task.config, "sentence_transformers", None)  # of versions 4 and 5
     named = stored.get("activation_fn") or (inner.get("activation_fn") if isinstance(inner, dict) else None)
     named = named or getattr(task.config, "sbert_ce_default_activation_function", None)  # of version 3

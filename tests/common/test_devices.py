@@ -5,7 +5,7 @@ import torch
 
 from modeling_mybert import MyBertConfig, MyBertModel
 from mybert.common.errors import UserError
-from mybert.inference.devices import choose_device
+from mybert.inference.checkpoint import choose_device
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Sentence encoders: vectors are those of sentence-transformers, whatever their modules are."""
 
 import json
-import shutil
 
 import numpy as np
 import onnxruntime
@@ -259,18 +258,6 @@ def test_another_order_than_that_of_the_encoder_is_said(encoder, tmp_path, caplo
     assert cli.main(["search", str(tmp_path / "v.npy"), "an apple"]) == 0
     same = similarity == "cosine" or (layers and similarity != "manhattan")
     assert (f"compares texts by '{similarity}'" in caplog.text) == (not same)
-
-
-def test_of_several_settings_of_the_encoder_those_of_sentence_transformers_count(encoder):
-    folder = encoder(Pooling(32), length=16)
-    for kind in ("albert", "roberta", "other"):
-        shutil.copy(folder / "sentence_bert_config.json", folder / f"sentence_{kind}_config.json")
-        change_json(folder / f"sentence_{kind}_config.json", max_seq_length=len(kind) + 3)
-    lengths = [16, 10, 9]
-    for kind, length in zip(("bert", "roberta", "albert"), lengths, strict=True):
-        assert Embedder(str(folder), device="cpu").max_length == length
-        assert difference(folder) < 1e-5
-        (folder / f"sentence_{kind}_config.json").unlink()
 
 
 @pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))

@@ -9,7 +9,7 @@ from transformers.testing_utils import CaptureLogger
 from modeling_mybert import MyBertForPreTraining, MyBertModel, attention_mybert
 from modeling_mybert.attention_mybert import resolve_backend
 from modeling_mybert.padding_mybert import RaggedLayout, packed_layout, padded_layout
-from mybert.inference.varlen import varlen_attention_forward
+from mybert.inference.cuda import varlen_attention_forward
 
 
 def pack() -> RaggedLayout:

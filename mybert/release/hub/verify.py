@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 
 from modeling_mybert import MyBertConfig, MyBertModel, operations_mybert
 from mybert.common.errors import UserError
-from mybert.inference.checkpoint import Checkpoint, open_checkpoint
-from mybert.inference.devices import quiet_loading
+from mybert.inference.checkpoint import Checkpoint, open_checkpoint, quiet_loading
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
 from mybert.release.heads import PIPELINES, pipeline_arguments
 
