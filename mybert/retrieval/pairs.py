@@ -1,12 +1,15 @@
 """Rows of queries and passages, under the column names of sentence-transformers, BEIR and their neighbours."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mybert.common.errors import UserError, short, short_list
+from mybert.common.errors import UserError, short
+from mybert.io.documents import Problems
 from mybert.retrieval.collections import Texts, joined, read_judgements, read_texts
+from mybert.rows.column_roles import choose_columns, lacking_columns
 from mybert.rows.splits import Split
 from mybert.tasks.reading import hash_of, load_table
 
@@ -111,7 +114,7 @@ def read_pairs(names: Sequence[str], columns: Mapping[str, str], errors: str = "
     pairs = Pairs()
     for name in names:
         table = load_table(name, None, "train")
-        pairs += _pairs_of(table, _roles(name, table.rows.column_names, columns), errors)
+        pairs += _pairs_of(table, _columns(name, table.rows.column_names, columns), errors)
     if not pairs.pairs and not pairs.scored:
         raise UserError(f"{' and '.join(names)}: no row has a query and a passage that answers it")
     return pairs
@@ -132,35 +135,28 @@ def judged_pairs(corpus: Texts, queries: str, judgements: str, errors: str = "st
     return pairs
 
 
-def _roles(name: str, present: Sequence[str], given: Mapping[str, str]) -> dict[str, list[str]]:
-    """The columns of each role."""
-    for role, column in given.items():
-        if role not in ROLES:
-            raise UserError(f"--columns {role}={column}: expected one of {', '.join(ROLES)} before =")
-        if column not in present:
-            raise UserError(
-                f"--columns {role}={column}: {name} has no such column ({short_list(map(short, present))})"
-            )
-    by_name = {column.lower(): column for column in reversed(present)}
-    columns: dict[str, list[str]] = {}
-    taken: set[str] = set(given.values())
-    for role, usual in ROLES.items():
-        names = [given[role]] if role in given else [by_name[n.lower()] for n in usual if n.lower() in by_name]
-        names = [column for column in names if role in given or column not in taken][:1]
-        columns[role] = names
-        taken.update(names)
-    columns["negatives"] += [column for column in present if _NUMBERED.fullmatch(column) and column not in taken]
-    for role in ("query", "positive"):
-        if not columns[role]:
-            raise UserError(
-                f"{name} has no column for the {role} ({short_list(map(short, present))}); name it, such as "
-                f"--columns {role}=COLUMN"
-            )
-    return columns
+class _Columns(NamedTuple):
+    """The columns of a file; `score` is None if it has none."""
+
+    query: str
+    positive: str
+    negatives: list[str]
+    score: str | None
 
 
-def _pairs_of(table: Split, roles: Mapping[str, list[str]], errors: str) -> Pairs:
-    rows = list(_values(table, roles, errors))
+def _columns(name: str, present: Sequence[str], given: Mapping[str, str]) -> _Columns:
+    if unknown := [role for role in given if role not in ROLES]:
+        raise UserError(f"--columns {unknown[0]}={given[unknown[0]]}: expected one of {', '.join(ROLES)} before =")
+    columns, absent, unnamed = choose_columns(present, ROLES, given, optional=("negatives", "score"))
+    if absent or unnamed:
+        raise UserError(lacking_columns(name, present, absent, unnamed, list(unnamed)))
+    negatives = [columns["negatives"]] if "negatives" in columns else []
+    negatives += [column for column in present if _NUMBERED.fullmatch(column) and column not in columns.values()]
+    return _Columns(columns["query"], columns["positive"], negatives, columns.get("score"))
+
+
+def _pairs_of(table: Split, columns: _Columns, errors: str) -> Pairs:
+    rows = list(_values(table, columns, Problems(errors, Counter())))
     left_out = len(table.rows) - len(rows)
     scores = [score for *_, score in rows if score is not None]
     if any(not score.is_integer() for score in scores):
@@ -184,25 +180,21 @@ def _pairs_of(table: Split, roles: Mapping[str, list[str]], errors: str) -> Pair
 _Row = tuple[str, list[str], list[str], float | None]
 
 
-def _values(table: Split, roles: Mapping[str, list[str]], errors: str) -> Iterator[_Row]:
+def _values(table: Split, columns: _Columns, problems: Problems) -> Iterator[_Row]:
     """Query, positives, negatives and score of each row that has them."""
     for number, row in zip(table.numbers, table.rows, strict=True):
-        queries, positives = (_texts(row[roles[role][0]]) for role in ("query", "positive"))
-        negatives = [text for column in roles["negatives"] for text in _texts(row[column])]
-        score = _number(row[roles["score"][0]]) if roles["score"] else None
-        problem = None
+        place = f"{table.unit} {number + 1}"
+        queries, positives = _texts(row[columns.query]), _texts(row[columns.positive])
+        negatives = [text for column in columns.negatives for text in _texts(row[column])]
+        score = _number(row[columns.score]) if columns.score else None
         if not queries:
-            problem = f"{roles['query'][0]!r} has no text"
+            problems.report(table.source, place, f"{columns.query!r} has no text")
         elif not positives and not negatives:
-            problem = f"{roles['positive'][0]!r} has no text"
-        elif roles["score"] and score is None:
-            problem = f"{roles['score'][0]!r} is no number: {short(row[roles['score'][0]])}"
-        if problem is None:
-            for query in queries:
-                yield query, positives, negatives, score
-        elif errors == "strict":
-            place = f"{table.source}, {table.unit} {number + 1}"
-            raise UserError(f"{place}: {problem}; correct it, or skip such rows by --errors skip")
+            problems.report(table.source, place, f"{columns.positive!r} has no text")
+        elif columns.score and score is None:
+            problems.report(table.source, place, f"{columns.score!r} is no number", short(row[columns.score]))
+        else:
+            yield from ((query, positives, negatives, score) for query in queries)
 
 
 def _texts(value: Any) -> list[str]:

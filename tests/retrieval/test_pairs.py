@@ -60,11 +60,11 @@ def test_columns_name_what_has_no_usual_name(read):
 @pytest.mark.parametrize(
     ("row", "columns", "message"),
     [
-        ({"query": "q", "other": "p"}, {}, "no column for the positive.*--columns positive=COLUMN"),
+        ({"query": "q", "other": "p"}, {}, "no column for 'positive' .*--columns positive=COLUMN"),
         ({"query": " ", "positive": "p"}, {}, "line 1: 'query' has no text"),
         ({"query": "q", "positive": None}, {}, "line 1: 'positive' has no text"),
-        ({"query": "q", "positive": "p", "score": "high"}, {}, "line 1: 'score' is no number: 'high'"),
-        ({"query": "q", "positive": "p"}, {"positive": "answer"}, "no such column"),
+        ({"query": "q", "positive": "p", "score": "high"}, {}, r"line 1: 'score' is no number \('high'\)"),
+        ({"query": "q", "positive": "p"}, {"positive": "answer"}, "no column 'answer'"),
         ({"query": "q", "positive": "p"}, {"text": "positive"}, "expected one of query, positive, negatives, score"),
     ],
 )
