@@ -1,6 +1,5 @@
 """Embedder: a checkpoint that turns texts into vectors of texts, or of words in context. `H` is the hidden size."""
 
-import logging
 import re
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -25,8 +24,6 @@ from mybert.settings.shared import POOLING_MODES
 
 if TYPE_CHECKING:
     from mybert.settings.keywords import EmbedderKeywords
-
-logger = logging.getLogger(__name__)
 
 
 class Words(NamedTuple):
@@ -99,12 +96,7 @@ class Embedder:
         self.special_ids = tokenizer.cls_token_id, tokenizer.sep_token_id
         self.keeps_end = tokenizer.truncation_side == "left"
         self.width = self._width()
-        own, dtype = self.modules.max_length, self.modules.dtype
-        if dtype not in (None, "auto", "float32") and model.dtype == "float32":
-            logger.warning(
-                "%s asks for %s, in which sentence-transformers rounds; these vectors are computed in float32",
-                *(model.model, dtype),
-            )
+        own = self.modules.max_length
         self.max_length = self.settings.max_length or (
             min(own, config.max_position_embeddings) if own else trained_tokens(config, tokenizer)
         )

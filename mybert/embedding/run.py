@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import pickle
 import time
 from collections.abc import Callable
 from functools import partial
@@ -46,7 +45,13 @@ def embed(settings: EmbedSettings) -> Path:
         if embedder.modules.names and settings.pooling not in (None, "words"):
             replaced = ", ".join(embedder.modules.names)
             print(f"--pooling {settings.pooling} replaces the modules of {settings.model} ({replaced})")
-        texts = _stored(settings, embedder, scratch)
+        texts = store_texts(
+            settings.inputs,
+            scratch / "texts.arrow",
+            text_column=settings.text_column,
+            errors=settings.errors,
+            usable=partial(_short_enough, embedder) if embedder.long_texts == "refuse" else None,
+        )
         if settings.engine == "ray":
             count = sum(1 for _ in texts.batches())
             parts.compute_on_ray(partial(_VectorPart, job.elsewhere(), texts), count, "embedding")
@@ -94,23 +99,6 @@ def _short_enough(embedder: Embedder, texts: list[Document], problems: Problems)
             detail = f"{length:,}; --long-texts window splits such texts into windows"
             problems.report(text.source, f"line {text.line}", f"more than {embedder.max_length} tokens", detail)
     return kept
-
-
-def _stored(settings: EmbedSettings, embedder: Embedder, scratch: Path) -> StoredTexts:
-    """The texts, read now or before an interruption."""
-    record = scratch / "texts.pickle"  # written last
-    if not record.is_file():
-        texts = store_texts(
-            settings.inputs,
-            scratch / "texts.arrow",
-            text_column=settings.text_column,
-            errors=settings.errors,
-            usable=partial(_short_enough, embedder) if embedder.long_texts == "refuse" else None,
-        )
-        aside = record.with_suffix(".partial")
-        aside.write_bytes(pickle.dumps(texts))
-        aside.replace(record)
-    return pickle.loads(record.read_bytes())._replace(path=scratch / "texts.arrow")
 
 
 def _compute_here(compute: "_VectorPart", texts: StoredTexts, parts: Parts) -> None:

@@ -55,7 +55,6 @@ class SentenceModules:
         names: the modules after the encoder; none: a plain BERT.
         prompts: text by name that is put before a text.
         default_prompt: name of the prompt of a text for which none is chosen.
-        dtype: in which sentence-transformers computes, if the folder says so.
         truncate_dim: number of leading dimensions to keep; None: all.
         similarity: how vectors are compared: cosine, dot, euclidean or manhattan.
     """
@@ -69,7 +68,6 @@ class SentenceModules:
     names: list[str] = field(default_factory=list)
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
-    dtype: str | None = None
     truncate_dim: int | None = None
     similarity: str = "cosine"
 
@@ -226,7 +224,6 @@ def _read_encoder_settings(modules: SentenceModules) -> None:
     modules.max_length, modules.lower_case = length, bool(settings.pop("do_lower_case", False))
     for name, value in settings.items():
         if name in _ARGUMENTS and isinstance(value, dict):
-            modules.dtype = value.get("dtype", value.get("torch_dtype", modules.dtype))
             value = {key: one for key, one in value.items() if key not in _SAME_VECTORS}
         if name not in _SAME_VECTORS and value and value != _PLAIN.get(name):
             raise UserError(f"{file}: {name} {short(value, 60)} is not supported here; {REMEDY}")

@@ -143,14 +143,6 @@ def test_a_default_prompt_may_be_empty_or_one_that_every_encoder_has_and_another
         difference(folder)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", None])
-def test_a_folder_that_asks_for_another_type_is_told_so(encoder, dtype, caplog):
-    folder = encoder(Pooling(32))
-    change_json(folder / "sentence_bert_config.json", model_args={"torch_dtype": dtype})
-    Embedder(str(folder), device="cpu")
-    assert ("asks for bfloat16" in caplog.text) == (dtype == "bfloat16")
-
-
 def test_a_module_of_another_package_is_not_read_as_one_of_sentence_transformers(encoder):
     folder = encoder(Pooling(32))
     entries = json.loads((folder / "modules.json").read_text())
