@@ -7,8 +7,9 @@ al. 2020, section 2). Copies are batched without padding, and the vocabulary pro
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
@@ -26,50 +27,48 @@ if TYPE_CHECKING:
     from mybert.settings.keywords import ScorerKeywords
 
 
-class TextScore(NamedTuple):
-    """The score of a text. `log_probabilities` (tokens,) are the natural logarithms of each token's probability."""
+@dataclass(frozen=True, eq=False)
+class _Score:
+    """
+    Attributes:
+        log_probabilities: natural logarithms, one for each token or masked word.
+        characters: of the text or of the masked words.
+    """
 
-    tokens: list[str]
     log_probabilities: np.ndarray
     characters: int
 
     @property
     def log_probability(self) -> float:
-        """Natural logarithm, summed over the tokens."""
+        """Natural logarithm, summed over the tokens or words."""
         return float(self.log_probabilities.sum())
 
     @property
     def bits_per_character(self) -> float | None:
-        """None for a text without tokens."""
-        return bits_per_character(self.log_probability, self.characters) if self.tokens else None
+        """None without tokens or words."""
+        return bits_per_character(self.log_probability, self.characters) if len(self.log_probabilities) else None
 
 
-class MaskedWordsScore(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TextScore(_Score):
+    """The score of a text. `log_probabilities` are (tokens,)."""
+
+    tokens: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedWordsScore(_Score):
     """The score of the masked words of a text.
 
     Attributes:
-        log_probabilities: (words,) natural logarithm, summed over the tokens of each word.
+        log_probabilities: (words,) summed over the tokens of each word.
         correct: (words,) whether all tokens of the word have the highest probability; a word of unknown tokens is not.
         unknown: number of words that contain [UNK].
     """
 
     words: list[str]
-    log_probabilities: np.ndarray
     correct: np.ndarray
     unknown: int
-
-    @property
-    def characters(self) -> int:
-        return sum(map(len, self.words))
-
-    @property
-    def log_probability(self) -> float:
-        return float(self.log_probabilities.sum())
-
-    @property
-    def bits_per_character(self) -> float | None:
-        """None if no word is masked."""
-        return bits_per_character(self.log_probability, self.characters) if self.words else None
 
 
 def bits_per_character(log_probability: float, characters: int) -> float:
@@ -136,7 +135,7 @@ class Scorer:
         scores, _ = self._score(copies, sum(map(len, distinct)))
         starts = [rows[tuple(encoding.ids)] for encoding in encodings]
         return [
-            TextScore(encoding.tokens, scores[start : start + len(encoding)].copy(), len(text))
+            TextScore(scores[start : start + len(encoding)].copy(), len(text), encoding.tokens)
             for text, encoding, start in zip(texts, encodings, starts, strict=True)
         ]
 
@@ -203,4 +202,5 @@ def _by_word(words: list[str], owners: np.ndarray, scores: np.ndarray, hits: np.
     masked, first = np.unique(owners, return_index=True)
     lowest = np.minimum.reduceat(hits, first)
     names = [words[word] for word in masked.tolist()]
-    return MaskedWordsScore(names, np.add.reduceat(scores, first), lowest == 1, int((lowest == -1).sum()))
+    characters, unknown = sum(map(len, names)), int((lowest == -1).sum())
+    return MaskedWordsScore(np.add.reduceat(scores, first), characters, names, lowest == 1, unknown)
