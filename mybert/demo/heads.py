@@ -1,37 +1,30 @@
 """The functions of the page for each head: from the user's input to the output that is shown."""
 
-import contextlib
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from mybert.artifacts.manifest import PREDICTIONS, SAMPLES
 from mybert.common.errors import UserError
 from mybert.common.text_windows import encode_pairs
+from mybert.demo.examples import CHARACTERS, EXAMPLES, recorded_examples, recorded_samples
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, is_encoder
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint, trained_tokens
 from mybert.inference.predictor import Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
-from mybert.rows.choices import texts_and_names
-from mybert.tasks.lines import RowColumns
 from mybert.tasks.settings import PredictorSettings
 
 Marked = list[tuple[str, Any]]
 """Parts of a text, each with a label, a number from -1 to 1, None, or TITLE."""
 TITLE = True  # the part is the title of the text below it
 
-_EXAMPLES, _EXAMPLES_OF, _CHARACTERS = 5, 500, 2000  # examples, rows they are taken from, characters of a text
 _TOP = 8  # words for a mask
 _FOUND, _MARKED, _WORDS = 5, 0.6, 8  # passages of a search, colour of their words, words of an example
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
 _WORDS_SHOWN = "Words: blue raises {}, orange lowers it"  # one line of a phone
 
 
@@ -102,11 +95,11 @@ def _index(index: Index) -> Head:
         for number, hit in enumerate(hits, 1):
             spans = [(start, end, _MARKED) for start, end in hit.highlights]
             marked += [(f"{number}. {hit.title or hit.id}", TITLE), *parts(hit.text, spans)]
-        rows = [(round(hit.score, 4), hit.id, f"{hit.start}-{hit.end}", hit.text[:_CHARACTERS]) for hit in hits]
+        rows = [(round(hit.score, 4), hit.id, f"{hit.start}-{hit.end}", hit.text[:CHARACTERS]) for hit in hits]
         return Answer(marked=marked or [("nothing found", None)], rows=rows)
 
     columns, title = ("score", "document", "characters", "passage"), "Passages, with the words of the query"
-    examples = [[hit.title or " ".join(hit.text.split()[:_WORDS])] for hit in index.sample(_EXAMPLES)]
+    examples = [[hit.title or " ".join(hit.text.split()[:_WORDS])] for hit in index.sample(EXAMPLES)]
     return Head(  # "Search" is the tab of an encoder, which searches a file
         *("Search documents", {"Query": 1}, answer), marked=title, columns=columns, examples=examples, action="Search"
     )
@@ -133,8 +126,8 @@ def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict]]) -> li
         examples = [[pair["a"], pair["b"]] for pair in samples.get("pairs", ())]
         examples += [["The door was open.", "He went into the house."], ["The door was open.", "Seven is a number."]]
         fields, follows = {"First text": 3, "Second text": 3}, partial(_next_sentence, checkpoint)
-        head = Head("Next sentence", fields, follows, "Second text", examples=examples[:_EXAMPLES])
-        heads.append(replace(head, columns_of_files=("text", "text_pair")))
+        more = {"examples": examples[:EXAMPLES], "columns_of_files": ("text", "text_pair")}
+        heads.append(Head("Next sentence", fields, follows, "Second text", **more))
     return heads
 
 
@@ -317,39 +310,3 @@ def parts(text: str, spans: Sequence[tuple[int, int, Any]]) -> Marked:
             marked += [(text[end:start], None), (text[start:stop], label)]
             end = stop
     return [part for part in [*marked, (text[end:], None)] if part[0]]
-
-
-def recorded_samples(name: str) -> dict[str, list[dict]]:
-    """Held-out words and pairs that a pretraining folder records; empty if there are none, or the file is damaged."""
-    path, keys = Path(name) / SAMPLES, {"words": ("before", "after"), "pairs": ("a", "b")}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-        last = json.loads(lines[-1]) if lines else {}
-        return {
-            kind: [{key: str(one[key]) for key in names} for one in last.get(kind, [])[:_EXAMPLES]]
-            for kind, names in keys.items()
-        }
-    except _DAMAGED:
-        return {}
-
-
-def recorded_examples(name: str, predictor: Predictor) -> list[list[str]]:
-    """Evaluated rows of a fine-tuned folder, as texts of the fields; empty if it records none.
-
-    They are the first rows, one of each label as far as possible.
-    """
-    for path in (Path(name) / part / PREDICTIONS for part in ("validation", "test")):
-        with contextlib.suppress(FileNotFoundError, *_DAMAGED):
-            with path.open(encoding="utf-8") as file:
-                lines = [json.loads(line) for line in itertools.islice(file, _EXAMPLES_OF)]
-            firsts = {str(line.get("reference")): line for line in reversed(lines)}
-            ordered = sorted(lines, key=lambda line: firsts[str(line.get("reference"))] is not line)
-            given = [line["input"] for line in ordered[:_EXAMPLES]]
-            columns = RowColumns(predictor.task)
-            between = " " if predictor.task.name == "token-classification" else "\n"  # words, or choices
-            rows = [columns.row(row).values() for row in given]
-            return [
-                [(v if isinstance(v, str) else between.join(texts_and_names(v)[0]))[:_CHARACTERS] for v in row]
-                for row in rows
-            ]
-    return []

@@ -1,5 +1,6 @@
 """What differs between the training of a retriever and of a reranker."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -105,7 +106,7 @@ class Retrieval:
         self._negatives = 1 if given is None else given
         rows = add_negatives(rows, passages, self._negatives, seed, self.model)
         mined = add_negatives(mined, passages, given or 0, seed, self.model)
-        return Pairs(rows.pairs + mined.pairs, pairs.scored, pairs.grades, pairs.left_out)
+        return dataclasses.replace(pairs, pairs=rows.pairs + mined.pairs)
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sentence_transformers import SentenceTransformer
 
@@ -30,7 +31,7 @@ def add_negatives(
         model: finds passages too; None: BM25 alone.
     """
     if not count or not pairs.pairs:
-        return Pairs(pairs.pairs, pairs.scored, pairs.grades, pairs.left_out)
+        return pairs
     draw = random.Random(seed)
     others = draw.sample(passages, min(len(passages), 2 * len(pairs.pairs)))
     texts = list(dict.fromkeys([*pairs.passages(), *others]))
@@ -52,7 +53,7 @@ def add_negatives(
                 "be a negative; give other passages, or --hard-negatives 0"
             )
         with_negatives.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
-    return Pairs(with_negatives, pairs.scored, pairs.grades, pairs.left_out)
+    return replace(pairs, pairs=with_negatives)
 
 
 def _words_of(text: str) -> set[str]:
