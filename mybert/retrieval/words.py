@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.format import open_memmap
 
 from mybert.common.errors import UserError, needing
 from mybert.common.languages import marks
@@ -172,12 +173,12 @@ class Postings(NamedTuple):
         return cls(hashes, starts, rows.astype(np.int32), counts, np.array(lengths, dtype=np.int32))
 
     @classmethod
-    def merged(cls, parts: Sequence["Postings"], kept: Sequence[np.ndarray], folder: Path | None = None) -> "Postings":
-        """The postings of several parts, one after the other.
+    def merged(cls, parts: Sequence["Postings"], kept: Sequence[np.ndarray], folder: Path) -> "Postings":
+        """The postings of several parts, one after the other; saved, with memory for one block of postings only.
 
         Args:
             kept: the rows of each part that stay.
-            folder: saves them there, and needs memory for one block of postings only.
+            folder: see `load`.
         """
         hashes = np.unique(np.concatenate([part.hashes for part in parts]))
         totals = np.zeros(len(hashes), dtype=np.int64)
@@ -189,7 +190,7 @@ class Postings(NamedTuple):
         postings = cls(
             hashes[used],
             np.concatenate([[0], np.cumsum(totals[used])]).astype(np.int64),
-            *(_new_array(folder, name, kind, int(totals.sum())) for name, kind in _LARGE),
+            *(open_memmap(_path(folder, name), "w+", kind, (int(totals.sum()),)) for name, kind in _LARGE),
             lengths.astype(np.int32),
         )
         for words, rows, counts in _blocks_of_postings(parts, kept, hashes):
@@ -197,7 +198,7 @@ class Postings(NamedTuple):
             places = np.arange(len(words)) + np.repeat(free[numbers] - begins, sizes)
             postings.rows[places], postings.counts[places] = rows, counts
             free[numbers] += sizes
-        for name in ("hashes", "starts", "lengths") if folder else ():
+        for name in ("hashes", "starts", "lengths"):
             np.save(_path(folder, name), getattr(postings, name))
         return postings
 
@@ -220,10 +221,6 @@ class Postings(NamedTuple):
 
 def _path(folder: Path, name: str) -> Path:
     return folder / f"words_{name}.npy"
-
-
-def _new_array(folder: Path | None, name: str, kind: type, size: int) -> np.ndarray:
-    return np.lib.format.open_memmap(_path(folder, name), "w+", kind, (size,)) if folder else np.empty(size, kind)
 
 
 def _blocks_of_postings(

@@ -51,17 +51,16 @@ def test_parts_and_merged_parts_have_the_scores_of_all_texts_at_once(tmp_path, m
     analyzer = Analyzer("en")
     parts = [Postings.of(TEXTS[start : start + 3], analyzer) for start in range(0, len(TEXTS), 3)]
     kept = [np.arange(len(part.lengths)) for part in parts]
-    Postings.merged(parts, kept, tmp_path)
-    for some in (parts, [Postings.merged(parts, kept)], [Postings.load(tmp_path)]):
+    for some in (parts, [Postings.merged(parts, kept, tmp_path)], [Postings.load(tmp_path)]):
         for query in QUERIES:
             assert np.allclose(Words(analyzer, some).scores(query), reference(TEXTS, query), atol=1e-5)
 
 
-def test_merging_leaves_out_deleted_texts_and_their_words():
+def test_merging_leaves_out_deleted_texts_and_their_words(tmp_path):
     analyzer, kept = Analyzer("en"), [np.array([0, 3]), np.array([1])]
     parts = [Postings.of(TEXTS[:4], analyzer), Postings.of(TEXTS[4:], analyzer)]
     texts = [TEXTS[0], TEXTS[3], TEXTS[5]]
-    merged, whole = Postings.merged(parts, kept), Postings.of(texts, analyzer)
+    merged, whole = Postings.merged(parts, kept, tmp_path), Postings.of(texts, analyzer)
     for one, other in zip(merged, whole, strict=True):
         assert np.array_equal(one, other) and one.dtype == other.dtype
     found = Words(analyzer, [merged])
