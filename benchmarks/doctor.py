@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mybert import build_corpus, doctor, finetune, pretrain, train_tokenizer
 from mybert.common.tables import print_table
-from mybert.io.python_docs import PYTHON_DOCS
+from mybert.io.sources import PYTHON_DOCS
 
 PRETRAINING = {"max_length": 64, "seed": 0, "validation_share": 0.15, "dupe_factor": 5}
 TRAINING = {

@@ -8,7 +8,6 @@ from datasets.config import DATASET_STATE_JSON_FILENAME, DATASETDICT_JSON_FILENA
 from huggingface_hub import is_offline_mode
 
 from mybert.common.errors import UserError, cause, did_you_mean
-from mybert.common.hub import check_repository
 
 
 def is_saved(folder: Path) -> bool:
@@ -51,6 +50,8 @@ def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Datase
     path, config, named, *_ = [*name.split(":"), None, None]
     is_local = Path(path).is_dir()
     if not is_local:
+        from mybert.common.hub import check_repository  # here, since rows are mostly in files
+
         check_repository(path, "dataset")
     datasets.config.HF_HUB_OFFLINE |= is_offline_mode()
     try:

@@ -9,9 +9,9 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import is_json
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import STDIN, is_unicode, open_text
-from mybert.io.python_docs import PYTHON_DOCS, python_documents
+from mybert.io.python_docs import python_documents
 from mybert.io.record_formats import CORRECT, NOT_UTF8, READERS, Record, TextColumn, parse_lines
-from mybert.io.sources import Source, find_sources
+from mybert.io.sources import PYTHON_DOCS, Source, find_sources
 
 _Found = Iterator[tuple[str, int, dict[str, Any]]]  # text, line, other columns
 

@@ -9,8 +9,7 @@ from inspect import cleandoc
 from pathlib import Path
 
 from mybert.common.errors import UserError
-
-PYTHON_DOCS = "python-docs"
+from mybert.io.sources import PYTHON_DOCS
 
 # Tests, demonstrations and packages that other installations of the same version may lack.
 _EXCLUDED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "turtledemo", "_pyrepl"}
@@ -22,11 +21,6 @@ _EMPHASIS = re.compile(r"(?<![\w*])\*{1,2}([^*\s](?:[^*\n]*[^*\s])?)\*{1,2}(?![\
 _RULE = re.compile(r"[=\-~^*#+\"'`.|_ ]*")
 _BULLET = re.compile(r"\s*(?:[*+•-]|\d+\.|\[\d+\])\s+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*[.,;:)]?$")
-
-
-def is_python_docs(name: str) -> bool:
-    """Whether an input is `python-docs` or `python-docs:PACKAGE`."""
-    return name.partition(":")[0] == PYTHON_DOCS
 
 
 def python_documents(name: str = PYTHON_DOCS) -> Iterator[tuple[str, int]]:

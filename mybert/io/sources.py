@@ -13,8 +13,9 @@ from mybert.artifacts.manifest import files_of, identity, read_manifest
 from mybert.common.errors import UserError, did_you_mean, nearest_name, short_list, warn_once
 from mybert.common.quantities import counted
 from mybert.io.files import COMPRESSIONS, PLAIN_TEXT, STDIN, file_format
-from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
+
+PYTHON_DOCS = "python-docs"
 
 _FORMATS = (".txt", *READERS)
 _FIRST_RECORDS = 20
@@ -27,6 +28,11 @@ class Source(NamedTuple):
 
     name: str
     kind: str
+
+
+def is_python_docs(name: str) -> bool:
+    """Whether an input is `python-docs` or `python-docs:PACKAGE`."""
+    return name.partition(":")[0] == PYTHON_DOCS
 
 
 def find_sources(inputs: Sequence[str]) -> list[Source]:

@@ -15,7 +15,7 @@ from mybert.common.languages import LANGUAGES, is_language, normalization
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import print_table
 from mybert.io.files import STDIN
-from mybert.io.python_docs import is_python_docs
+from mybert.io.sources import is_python_docs
 from mybert.pretraining.settings import TextOptions
 from mybert.settings import declare
 from mybert.settings.declare import FOLDERS, TEXTS, check

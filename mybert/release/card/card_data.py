@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 from mybert.artifacts.manifest import MANIFEST, RESULTS
 from mybert.inference.checkpoint import head_of
-from mybert.io.python_docs import is_python_docs
+from mybert.io.sources import is_python_docs
 from mybert.release.card.manifest_chain import PROVENANCE
 from mybert.release.heads import PIPELINES
 from mybert.release.hub.bundle_checks import read_object

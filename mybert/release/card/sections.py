@@ -1,7 +1,7 @@
 """The lists and tables of the model card."""
 
 from mybert.common.metrics import metric_title
-from mybert.io.python_docs import PYTHON_DOCS, is_python_docs
+from mybert.io.sources import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
 from mybert.release.card.markdown_escaping import in_markdown
 from mybert.release.hub.public_records import NOT_NAMED
