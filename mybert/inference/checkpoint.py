@@ -38,6 +38,7 @@ from mybert.inference.cpu import optimize_for_inference
 from mybert.inference.onnx_model import ONNX_FILE
 from tokenization import MyBertTokenizer
 
+SENTENCE_SETTINGS = "config_sentence_transformers.json"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 _PRETRAINING = (MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePrediction)
 _SHORTEST = 3  # tokens of a text: [CLS], one of its own, [SEP]

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from mybert.common.errors import UserError, cause, short
 from mybert.common.json_io import read_json_object
 
-SENTENCE_SETTINGS = "config_sentence_transformers.json"
 ELSEWHERE = "encode with sentence-transformers"
 REMEDY = f"{ELSEWHERE}, or choose a pooling of the encoder by --pooling"
 """Of messages about what is not supported here."""

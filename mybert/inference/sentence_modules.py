@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 
 from mybert.common.errors import UserError, cause, short, short_list
 from mybert.common.json_io import parse_json, read_json_object
-from mybert.inference.checkpoint import checkpoint_file, explain_unreadable
-from mybert.inference.sentence_layers import ELSEWHERE, LAYERS, REMEDY, SENTENCE_SETTINGS
+from mybert.inference.checkpoint import SENTENCE_SETTINGS, checkpoint_file, explain_unreadable
+from mybert.inference.sentence_layers import ELSEWHERE, LAYERS, REMEDY
 from mybert.settings.shared import POOLING_MODES
 
 MODULES = "modules.json"

@@ -15,6 +15,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short, short_list
 from mybert.common.json_io import read_json_object
 from mybert.inference.checkpoint import (
+    SENTENCE_SETTINGS,
     check_max_length,
     checkpoint_file,
     explain_unreadable,
@@ -23,7 +24,6 @@ from mybert.inference.checkpoint import (
     trained_tokens,
 )
 from mybert.inference.onnx_model import OnnxModel, onnx_file
-from mybert.inference.sentence_layers import SENTENCE_SETTINGS, torch_activation
 from mybert.rows.labels import MULTI, REGRESSION
 from mybert.tasks import ALIASES, TASKS, task_class, task_of_architecture
 from mybert.tasks.base import Task
@@ -98,6 +98,8 @@ def _with_activation(task: TextClassification, problem: str | None, name: str) -
     remedy, is_number = "score with sentence-transformers", task.config.problem_type == REGRESSION
     if named is None:
         return dataclasses.replace(task, activation=nn.Sigmoid()) if is_number and not problem else task
+    from mybert.inference.sentence_layers import torch_activation  # here, since few checkpoints name one
+
     activation = torch_activation(named, f"checkpoint {name}", remedy)
     if is_number or isinstance(activation, nn.Sigmoid):
         return dataclasses.replace(task, activation=activation)
