@@ -94,8 +94,8 @@ def cut(document: int, title: str, text: str, split: Splitter) -> Iterator[Passa
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     """Heading and text of each section. A heading is a line of Markdown, or a short line between blank ones."""
-    heading, lines = "", list[str]()
-    for before, line, after in _with_neighbours(text.split("\n")):
+    heading, lines, given = "", list[str](), text.split("\n")
+    for before, line, after in zip(["", *given], given, [*given[1:], "the last line is no heading"], strict=False):
         match = _HEADING.fullmatch(line.strip())
         alone = not before.strip() and not after.strip() and len(line.split()) <= 12
         if match and (match[1] or (alone and not line.rstrip().endswith(_ENDS))):
@@ -104,14 +104,6 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
         else:
             lines.append(line)
     yield heading, "\n".join(lines)
-
-
-def _with_neighbours(lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Each line with the one before and the one after; a single line has none around it that are blank."""
-    several = len(lines) > 1
-    for place, line in enumerate(lines):
-        before = lines[place - 1] if place else " " if several else "x"
-        yield before, line, lines[place + 1] if place + 1 < len(lines) else "x"
 
 
 def without_near_duplicates(texts: Sequence[str]) -> list[int]:

@@ -60,6 +60,12 @@ class Segment:
         """Whether it is large and has no graph yet."""
         return self.graph is None and len(self) >= GRAPH_LEAST
 
+    def staying(self, deleted: np.ndarray) -> np.ndarray:
+        """(D,) bool: all documents but those with the numbers `deleted`."""
+        stays = np.ones(len(self.documents), dtype=bool)
+        stays[deleted] = False
+        return stays
+
     def documents_with(self, where: Mapping[str, Any]) -> np.ndarray:
         """(D,) bool: the documents whose columns have these values."""
         columns = self.documents["columns"]
@@ -199,9 +205,7 @@ def merge_segments(folder: Path, segments: Sequence[Segment], deleted: Sequence[
         deleted: numbers of the deleted documents of each.
     """
     folder.mkdir()
-    stays = [np.ones(len(segment.documents), dtype=bool) for segment in segments]
-    for good, gone in zip(stays, deleted, strict=True):
-        good[gone] = False
+    stays = [segment.staying(gone) for segment, gone in zip(segments, deleted, strict=True)]
     kept = [np.flatnonzero(good[segment.document_of]) for segment, good in zip(segments, stays, strict=True)]
     _write_rows(folder / "documents.arrow", _DOCUMENTS, _kept_documents(segments, stays))
     _write_rows(folder / "passages.arrow", _PASSAGES, _kept_passages(segments, stays))

@@ -132,11 +132,9 @@ class SegmentStore:
                     raise UserError(f"{self.folder} is damaged ({cause(error)}); index the documents again") from error
         self.manifest, self.segments, self.deleted, self.state = manifest, segments, deleted, state
         self.starts = np.concatenate([[0], np.cumsum([len(segment) for segment in segments])]).astype(np.int64)
-        self.alive = []
-        for segment, gone in zip(segments, deleted, strict=True):
-            stays = np.ones(len(segment.documents), dtype=bool)
-            stays[gone] = False
-            self.alive.append(stays[segment.document_of])
+        self.alive = [
+            segment.staying(gone)[segment.document_of] for segment, gone in zip(segments, deleted, strict=True)
+        ]
 
     def _open(self, name: str, opened: Mapping[tuple[str, int], Segment]) -> Segment:
         """A segment; one that is open already, if it is still the same one."""
@@ -148,11 +146,15 @@ class SegmentStore:
         """Locks the index against other writers, and removes what no manifest names."""
         with exclusive_lock(self.folder / MANIFEST):
             self.refresh()
-            named = {entry[key] for entry in self.manifest["segments"] for key in ("name", "deleted")}
-            for path in self.folder.iterdir():  # of a killed process, or a merge whose readers are gone
-                if path.name.startswith(("segment-", "deleted-")) and path.name not in named:
-                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            self._remove_unnamed()  # of a killed process, or a merge whose readers are gone
             yield
+
+    def _remove_unnamed(self) -> None:
+        """Removes the segments and the files of deleted documents that the manifest does not name."""
+        named = {entry[key] for entry in self.manifest["segments"] for key in ("name", "deleted")}
+        for path in self.folder.iterdir():
+            if path.name.startswith(("segment-", "deleted-")) and path.name not in named:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def known(self) -> dict[str, Place]:
         """Segment, number in it, and digest of each document that is not deleted, by its id."""
@@ -211,13 +213,10 @@ class SegmentStore:
         """Makes the entries the segments of the index. What is written before it does not count, after it stays."""
         made = {name: self.manifest[name] for name in FACTS if name in self.manifest}
         facts = made | {"segments": entries, "written": self.manifest["written"]}
-        before = {entry[key] for entry in self.manifest["segments"] for key in ("name", "deleted")}
         settings, model = self.manifest["settings"], self.manifest["inputs"]["model"]
         _write(self.folder, settings, model, facts, job=self.manifest.get("job"))
         self._read()
-        for name in before - {entry[key] for entry in entries for key in ("name", "deleted")} - {None}:
-            path = self.folder / name
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        self._remove_unnamed()
 
 
 def _write(folder: Path, settings: Any, model: dict[str, str], facts: dict[str, Any], job: str | None = None) -> None:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class Job(NamedTuple):
     kind: Kind
     train: Pairs
     held_out: Pairs
-    mined: dict[str, int]
+    mined: Counter[str]
 
 
 def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
@@ -100,9 +101,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         corpus = read_texts(settings.documents, "documents", settings.errors)
         rows += judged_pairs(corpus, settings.queries, settings.judgements, settings.errors)
         passages = corpus.passages()  # whole, as they were judged
-    counts: dict[str, int] = {}
-    for pair in mined.pairs:
-        counts[pair.kind] = counts.get(pair.kind, 0) + 1
+    counts = Counter(pair.kind for pair in mined.pairs)
     pairs = rows + mined
     if settings.validation is not None:
         held_out = read_pairs([settings.validation], columns, settings.errors)
