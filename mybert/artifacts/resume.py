@@ -16,18 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from mybert.artifacts.manifest import MANIFEST, files_of, identity, write_json
 from mybert.artifacts.run_fingerprint import RunFingerprint
-from mybert.artifacts.staging import acquire, manifest_beside, staged_file, staged_folder
+from mybert.artifacts.staging import manifest_beside, staged_file, staged_folder
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json, read_json_object
 from mybert.common.progress import Bar
 
 logger = logging.getLogger(__name__)
 
-_SCRATCH, _JOB, _LOCK = ".scratch", "job.json", "lock"
+_SCRATCH, _JOB = ".scratch", "job.json"
 LOCK_SECONDS = 10  # processes of a killed build end within a few seconds
 Progress = Callable[[int], object]
 Compute = Callable[[int, Path, Progress], dict[str, int]]
@@ -57,10 +55,9 @@ def work_folder(
     job: RunFingerprint,
     stage: str,
     is_worth: Callable[[Path], bool],
-    close: Callable[[], object] = lambda: None,
 ) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
     """The folder that becomes the output of a stage, and the scratch folder in it; see `working`."""
-    return working(settings, job, functools.partial(staged_folder, stage=stage), is_worth, close)
+    return working(settings, job, functools.partial(staged_folder, stage=stage), is_worth)
 
 
 @contextlib.contextmanager
@@ -69,31 +66,27 @@ def working(
     job: RunFingerprint,
     staged: Callable[..., Any],
     is_worth: Callable[[Path], bool],
-    close: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[Path, Path]]:
     """Yields the temporary path of `staged`, and the scratch folder, which is removed at the end.
 
     With `resume`, the folder of an unfinished run of the same job is used again. After an interruption it is kept if
-    the scratch folder `is_worth` it; after a kill it is always kept. `close` closes files in the scratch folder.
+    the scratch folder `is_worth` it; after a kill it is always kept. Files in the scratch folder are closed before the
+    end of the block, since Windows removes no open file.
     """
-    with contextlib.ExitStack() as opened:  # closed before the folder is renamed or removed, as Windows requires
-        left = unfinished_folder(settings.output, job, opened) if settings.resume else None
-        staging = staged(
-            settings.output,
-            overwrite=settings.overwrite,
-            left=left,
-            keep=lambda folder: settings.resume and is_worth(folder / _SCRATCH),
-        )
-        with staging as path, opened:
-            scratch = (path if path.is_dir() else path.parent) / _SCRATCH
-            opened.callback(close)
-            if left is None:
-                scratch.mkdir()
-                _lock(scratch, opened)
-                write_json(scratch / _JOB, job.as_dict())
-            yield path, scratch
-            opened.close()
-            shutil.rmtree(scratch)
+    staging = staged(
+        settings.output,
+        overwrite=settings.overwrite,
+        find_left=lambda: unfinished_folder(settings.output, job) if settings.resume else None,
+        keep=lambda folder: settings.resume and is_worth(folder / _SCRATCH),
+        seconds=LOCK_SECONDS if settings.resume else 0,
+    )
+    with staging as path:
+        scratch = (path if path.is_dir() else path.parent) / _SCRATCH
+        if not scratch.exists():
+            scratch.mkdir()
+            write_json(scratch / _JOB, job.as_dict())
+        yield path, scratch
+        shutil.rmtree(scratch)
 
 
 def describe_rows_job(settings: Any) -> RunFingerprint:
@@ -107,8 +100,8 @@ def sizes_and_times(name: str) -> list[list[int]]:
     return [[file.stat().st_size, file.stat().st_mtime_ns] for file in files_of(name)]
 
 
-def unfinished_folder(output: str | Path, job: RunFingerprint, opened: contextlib.ExitStack) -> Path | None:
-    """The folder of an unfinished run of the same job, locked until `opened` is closed; None if there is none."""
+def unfinished_folder(output: str | Path, job: RunFingerprint) -> Path | None:
+    """The folder of an unfinished run of the same job; None if there is none."""
     output = Path(output).resolve()
     for folder in sorted(output.parent.glob(f".{glob.escape(output.name)}.partial-*")):
         try:
@@ -120,20 +113,9 @@ def unfinished_folder(output: str | Path, job: RunFingerprint, opened: contextli
         if different := job.differences(stored_job):
             logger.warning("--resume: %s is of a run with other %s; starting anew", folder, " and ".join(different))
             continue
-        try:
-            _lock(folder / _SCRATCH, opened)
-        except filelock.Timeout as error:
-            raise UserError(f"--resume: another run is working in {folder}; wait for it or stop it") from error
         logger.warning("--resume: continuing in %s", folder)
         return folder
     return None
-
-
-def _lock(scratch: Path, opened: contextlib.ExitStack) -> None:
-    """Locks the scratch folder until `opened` is closed; not on a file system without locks."""
-    lock = filelock.FileLock(scratch / _LOCK, timeout=LOCK_SECONDS)
-    acquire(lock)
-    opened.callback(lock.release)
 
 
 class Parts:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import filelock
 
@@ -34,19 +34,17 @@ def staged_folder(
     overwrite: bool = False,
     stage: str | None = None,
     inputs: Iterable[str | Path] = (),
-    left: Path | None = None,
-    keep: Callable[[Path], bool] = lambda folder: False,
+    **resuming: Any,
 ) -> Iterator[Path]:
     """Yields a temporary folder that is renamed to `path` on success and removed on failure.
 
     Args:
         path: the output folder.
         overwrite, stage, inputs: see `refuse_existing`.
-        left: the temporary folder of an interrupted run, to be used instead of a new one.
-        keep: called with the folder on failure; returns whether to keep it.
+        resuming: see `_staging`.
     """
     refuse = functools.partial(refuse_existing, path, overwrite=overwrite, stage=stage, inputs=inputs)
-    with _staging(path, refuse, left, keep) as (folder, path):
+    with _staging(path, refuse, **resuming) as (folder, path):
         yield folder
         replace_folder(folder, path)
 
@@ -57,8 +55,7 @@ def staged_file(
     inputs: Iterable[str | Path] = (),
     *,
     overwrite: bool = True,
-    left: Path | None = None,
-    keep: Callable[[Path], bool] = lambda folder: False,
+    **resuming: Any,
 ) -> Iterator[Path]:
     """Yields a temporary path that is renamed to `path` on success.
 
@@ -69,10 +66,10 @@ def staged_file(
         path: the output file.
         inputs: the inputs being read; names that are not paths are ignored.
         overwrite: whether to replace an existing file that has a manifest.
-        left, keep: the temporary folder, as for `staged_folder`.
+        resuming: see `_staging`.
     """
     refuse = functools.partial(refuse_existing_file, path, inputs, overwrite=overwrite)
-    with _staging(path, refuse, left, keep) as (folder, path):
+    with _staging(path, refuse, **resuming) as (folder, path):
         yield folder / path.name
         manifest_beside(path).unlink(missing_ok=True)  # a manifest must never describe another file
         (folder / path.name).replace(path)
@@ -82,14 +79,26 @@ def staged_file(
 
 @contextlib.contextmanager
 def _staging(
-    path: str | Path, refuse: Callable[[], None], left: Path | None, keep: Callable[[Path], bool]
+    path: str | Path,
+    refuse: Callable[[], None],
+    *,
+    find_left: Callable[[], Path | None] = lambda: None,
+    keep: Callable[[Path], bool] = lambda folder: False,
+    seconds: float = 0,
 ) -> Iterator[tuple[Path, Path]]:
-    """Yields a temporary folder beside an output, and the path of this. `refuse` raises if it must not be written."""
+    """Yields a temporary folder beside an output, and the path of the output.
+
+    Args:
+        refuse: raises if the output must not be written.
+        find_left: returns the temporary folder of an interrupted run, to be used instead of a new one.
+        keep: called with the folder on failure; returns whether to keep it.
+        seconds: how long to wait for another run that writes the output.
+    """
     refuse()
     path = Path(path).resolve()  # follow a symbolic link: its target is replaced
-    with exclusive_lock(path):
+    with exclusive_lock(path, seconds=seconds):
         refuse()  # another run may have created it meanwhile
-        folder, done = left or _temporary_folder(path), False
+        folder, done = find_left() or _temporary_folder(path), False
         try:
             with report_full_disk(path):
                 yield folder, path
@@ -116,11 +125,11 @@ def refuse_existing_file(path: str | Path, inputs: Iterable[str | Path] = (), *,
 
 
 @contextlib.contextmanager
-def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
+def exclusive_lock(path: str | Path, process: int = 0, seconds: float = 0) -> Iterator[None]:
     """Locks `path`, which need not exist, against other runs. The lock of a killed run is released.
 
     Folders above `path` are created; those that stay empty are removed again. Only the process of rank 0 takes the
-    lock.
+    lock; it waits for another run for a number of seconds.
     """
     if process:
         yield
@@ -128,12 +137,15 @@ def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
     path = Path(path).resolve()
     missing = [folder for folder in path.parents if not folder.exists()]  # the deepest first
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+    lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=seconds)
     try:
-        if not acquire(lock):
-            logger.warning("%s cannot be locked on this file system; let no other run write there", path)
+        lock.acquire()
     except filelock.Timeout as error:
         raise UserError(f"another run is writing to {path}; wait until it ends, or stop it") from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        logger.warning("%s cannot be locked on this file system; let no other run write there", path)
     try:
         yield
     finally:
@@ -143,17 +155,6 @@ def exclusive_lock(path: str | Path, process: int = 0) -> Iterator[None]:
         with contextlib.suppress(OSError):  # not empty
             for folder in missing:
                 folder.rmdir()
-
-
-def acquire(lock: filelock.BaseFileLock) -> bool:
-    """Acquires a lock; returns whether the file system has locks."""
-    try:
-        lock.acquire()
-    except OSError as error:  # also filelock.Timeout, which has no errno
-        if error.errno not in _NO_LOCKS:
-            raise
-        return False
-    return True
 
 
 def manifest_beside(path: Path) -> Path:

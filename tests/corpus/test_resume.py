@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import datasets
-import filelock
 import pytest
 
 from mybert import cli
 from mybert.artifacts import resume
+from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
 from mybert.corpus.examples import shards
@@ -192,8 +192,7 @@ def test_a_running_build_is_left_alone(build, inputs, tmp_path, interrupt_after,
     with pytest.raises(KeyboardInterrupt):
         build(inputs, **SETTINGS)
     monkeypatch.setattr(resume, "LOCK_SECONDS", 0.1)
-    (lock,) = tmp_path.glob(".corpus.partial-*/.scratch/lock")
-    with filelock.FileLock(lock), pytest.raises(UserError, match="another run is working"):
+    with exclusive_lock(tmp_path / "corpus"), pytest.raises(UserError, match="another run is writing"):
         build(inputs, **SETTINGS)
 
 

@@ -142,14 +142,13 @@ def sealed_files() -> dict:
 def read_interrupted_build(folder: Path) -> None:
     """Reads the job of an interrupted build and the record of a shard, as `--resume` does."""
     settings = CorpusSettings(["x.txt"], tokenizer="t", output=str(folder / "out"), resume=True)
-    with contextlib.ExitStack() as stack:
-        unfinished_folder(settings.output, RunFingerprint({"size": 1}, {}), stack)
+    unfinished_folder(settings.output, RunFingerprint({"size": 1}, {}))
     finished(folder / "shard.arrow")
 
 
 def interrupted_build() -> dict[str, bytes]:
     record = {"counts": {"a": 1}, "lengths": {"5": 2}, "sums": {}, "sha256": hashlib.sha256(b"rows").hexdigest()}
-    job = {"choices": {"size": 2}, "inputs": {}}  # another build's, so that nothing is locked
+    job = {"choices": {"size": 2}, "inputs": {}}  # of another build
     files = {"shard.json": record, ".out.partial-x/.scratch/job.json": job}
     return {name: json.dumps(value).encode() for name, value in files.items()} | {"shard.arrow": b"rows"}
 
