@@ -8,12 +8,10 @@ import logging
 import os
 import re
 import shutil
-import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import filelock
 
@@ -249,7 +247,6 @@ def replace_folder(new: Path, path: Path) -> None:
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers for a full disk, an exhausted quota and a file size limit."""
 
-_SOME_ROOM = 1_000_000  # bytes
 _REMEDY = "free some space or choose another --output; incomplete output is never taken for complete"
 
 
@@ -266,22 +263,9 @@ def report_full_disk(path: str | Path, needed: int | None = None, remedy: str = 
         if number not in FULL_DISK:
             raise
         free = shutil.disk_usage(Path(path).absolute().parent).free
-        if free > _SOME_ROOM and isinstance(error, OSError) and any(map(_is_full, (sys.stdout, sys.stderr))):
-            raise  # the disk of a log is full, not that of `path`
         needs = "" if needed is None else f"it takes about {with_unit(needed, 'B')}; "
         state = f"{os.strerror(number)}; {needs}{with_unit(free, 'B')} free on that disk"
         raise UserError(f"no room to write {path} ({state}): {remedy}") from error
-
-
-def _is_full(stream: TextIO | None) -> bool:
-    """Whether a standard stream still holds what it could not write, or its disk is full."""
-    try:
-        if stream is None:
-            return False
-        stream.flush()
-        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and shutil.disk_usage(stream.fileno()).free < _SOME_ROOM
-    except OSError as error:  # also of a stream without a file
-        return error.errno in FULL_DISK
 
 
 def _error_number(error: Exception) -> int | None:

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from forked import exit_status
@@ -21,7 +20,6 @@ from mybert.artifacts.staging import (
     empty_folder,
     manifest_beside,
     refuse_existing,
-    report_full_disk,
     staged_file,
     staged_folder,
 )
@@ -374,14 +372,3 @@ def test_an_output_without_permission_is_refused_before_anything_is_written(job,
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     assert cli.main(words) == 2 and "no permission to write" in capsys.readouterr().err
     assert not list(out.parent.iterdir())
-
-
-@pytest.mark.parametrize("is_full", [True, False])
-def test_a_full_disk_of_the_log_is_not_reported_as_that_of_the_output(tmp_path, monkeypatch, is_full):
-    full, free = SimpleNamespace(free=0), SimpleNamespace(free=10**9)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: full if is_full and path == log.fileno() else free)
-    with (tmp_path / "log").open("w", encoding="utf-8") as log, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", log)
-        expected = pytest.raises(OSError if is_full else UserError, match="No space left on device")
-        with expected, report_full_disk(tmp_path / "output"):
-            raise OSError(errno.ENOSPC, "No space left on device")
