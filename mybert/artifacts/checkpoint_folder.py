@@ -10,15 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError, did_you_mean, short
-from mybert.common.json_io import irregular, parse_json, read_json, read_json_object
+from mybert.common.json_io import irregular, read_json, read_json_object
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _READ = (".json", ".txt", ".py", ".safetensors", ".bin", ".onnx")
 """Suffixes of the files that are read from a checkpoint."""
 _MOST_LABELS = 2**20
-_LARGEST_HEADER = 100_000_000  # bytes, as in safetensors
 _LAYER = re.compile(r"(.*?)encoder\.layer\.(\d+)(?=\.)")
 _TABLE = "embeddings.word_embeddings.weight"
 _FIELDS = {  # name of a weight after the prefix of the encoder: dimensions and the fields that they are
@@ -189,11 +190,8 @@ def weight_files(index: Path) -> list[str]:
 
 
 def _header_shapes(path: Path) -> dict[str, list[int]]:
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        content = file.read(size) if size <= _LARGEST_HEADER else b""
     try:
-        entries = parse_json(content)
-        return {name: entry["shape"] for name, entry in entries.items() if name != "__metadata__"}
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return {}  # safetensors reports the damage
+        with safe_open(path, "numpy") as file:
+            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
+    except SafetensorError:
+        return {}  # reported when the model is loaded

@@ -1,6 +1,5 @@
 """Check that a Hub repository exists, before libraries retry for minutes."""
 
-import contextlib
 import os
 import sys
 import threading
@@ -9,7 +8,6 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from mybert.common.errors import UserError, cause, did_you_mean
 
@@ -21,7 +19,7 @@ def name_for_others(model: str) -> str:
 
 
 def check_repository(name: str, kind: str = "model") -> None:
-    """Checks that a repository exists on the Hub; if HF_HUB_OFFLINE is set, only that a model is cached.
+    """Checks that a repository exists on the Hub; if HF_HUB_OFFLINE is set, that it is cached.
 
     If the Hub cannot be reached but the repository is cached, the process continues offline.
 
@@ -30,8 +28,10 @@ def check_repository(name: str, kind: str = "model") -> None:
         kind: `model` or `dataset`.
     """
     if constants.is_offline_mode():
-        if kind == "model" and _is_name(name):
-            _check_cached(name, kind)
+        if not _is_cached(name, kind):
+            place, what = ("folder", "model") if kind == "model" else ("file", "data set")
+            missing = f"{name}: no such {place}, and no cached {what} of this name"
+            raise UserError(f"{missing}; HF_HUB_OFFLINE is set, so the Hub is not asked{did_you_mean(name)}")
         return
     error = _ask(name, kind)
     if isinstance(error, HFValidationError):
@@ -49,21 +49,6 @@ def check_repository(name: str, kind: str = "model") -> None:
     constants.HF_HUB_OFFLINE = True  # what HF_HUB_OFFLINE=1 sets
 
 
-def check_data_set(name: str) -> None:
-    """`check_repository` before `datasets` is imported, which takes seconds; if HF_HUB_OFFLINE is set, the cache."""
-    if constants.is_offline_mode():
-        _check_cached(name, "dataset")
-    else:
-        check_repository(name, "dataset")
-
-
-def _check_cached(name: str, kind: str) -> None:
-    if not _is_cached(name, kind):
-        what = "model" if kind == "model" else "data set"
-        missing = f"{name}: no such {'folder' if kind == 'model' else 'file'}, and no cached {what} of this name"
-        raise UserError(f"{missing}; HF_HUB_OFFLINE is set, so the Hub is not asked{did_you_mean(name)}")
-
-
 def _is_cached(name: str, kind: str) -> bool:
     if (Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir():
         return True
@@ -71,14 +56,6 @@ def _is_cached(name: str, kind: str) -> bool:
     folder = datasets.config.HF_DATASETS_CACHE if datasets else os.environ.get("HF_DATASETS_CACHE")
     folder = folder or Path(constants.HF_HOME) / "datasets"
     return kind == "dataset" and (Path(folder) / name.replace("/", "___")).is_dir()
-
-
-def _is_name(name: str) -> bool:
-    """Whether it could be the name of a repository; a path could not."""
-    with contextlib.suppress(HFValidationError):
-        validate_repo_id(name)
-        return True
-    return False
 
 
 def check_reachable(repo_id: str) -> None:

@@ -107,9 +107,9 @@ def _absent(column: str, known: Set[str]) -> list[str]:
 def _check_data_set(name: str) -> None:
     repository = name.split(":")[0]
     if not os.path.exists(repository):
-        from mybert.common.hub import check_data_set  # here, since its import takes half a second
+        from mybert.common.hub import check_repository  # here, since its import takes half a second
 
-        check_data_set(repository)
+        check_repository(repository, "dataset")
 
 
 def describe_sources(sources: Sequence[Source]) -> dict[str, dict[str, Any]]:
