@@ -1,8 +1,6 @@
 """Engines that apply a function to many tasks: processes of this machine, or a Ray cluster.
 
 A task may run twice: a function returns its result or writes it to a file of its own.
-
-To add an engine, write a generator like `_run_locally` and name it in `_ENGINES` and in `settings.ENGINES`.
 """
 
 import contextlib
@@ -22,9 +20,15 @@ from mybert.common.progress import Bar
 def run_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], settings: Any, name: str) -> list[Any]:
     """Computes `[function(task) for task in tasks]` on the engine of `settings`, with a progress bar called `name`.
 
-    The function, the tasks and the results are pickled.
+    The function, the tasks and the results are pickled. Ray repeats the tasks of a lost node on another.
     """
-    done: Any = _ENGINES[settings.engine](function, tasks, settings)
+    from tokenization.processes import map_unordered  # the vocabulary is counted by it, too
+
+    done: Any
+    if settings.engine == "ray":
+        done = _results(_rows_on_ray(tasks).map(_call, fn_args=(function,)))
+    else:
+        done = map_unordered(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
     results = [None] * len(tasks)
     with explain_killed(), contextlib.closing(done), one_thread_a_process():
         for number, result in Bar(done, total=len(tasks), desc=name, unit="parts") if tasks else ():
@@ -54,20 +58,8 @@ def one_thread_a_process() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _run_locally(function: Callable[..., Any], tasks: Sequence[Any], settings: Any) -> Iterator[tuple[int, Any]]:
-    """Yields the number and the result of each task, in the order of completion."""
-    from tokenization.processes import map_unordered  # the vocabulary is counted by it, too
-
-    return map_unordered(function, tasks, min(settings.num_proc or usable_cores(), len(tasks)))
-
-
-def _run_on_ray(function: Callable[..., Any], tasks: Sequence[Any], settings: Any) -> Iterator[tuple[int, Any]]:
-    """As `_run_locally`, by Ray Data, which repeats the tasks of a lost node on another."""
-    return _results(_rows_on_ray(tasks).map(_call, fn_args=(function,)))
-
-
 def map_on_actors(make: Callable[[], Callable[[Any], Any]], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """As `_run_on_ray`, by actors that each make one function and call it with tasks.
+    """Yields the number and the result of each task; actors of Ray each make one function and call it with tasks.
 
     An actor has a core, and a GPU if the cluster has some. Those of a lost node are started on another.
     """
@@ -123,6 +115,3 @@ class _Actor:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         return _call(row, lambda task: self._made()(task))  # made here, so that an error is a result
-
-
-_ENGINES = {"local": _run_locally, "ray": _run_on_ray}
