@@ -21,7 +21,6 @@ from mybert.settings.options import (
     OTHER_OPTIONS,
     REQUIRED,
     Option,
-    options_of,
     options_without_import,
     unknown_name,
 )
@@ -56,9 +55,7 @@ def parse_settings(
     Args:
         check: called with the instances before a class is completed, which imports torch and transformers.
     """
-    options = options_of(settings)
-    if not _names_in(argv) <= {*options, "help", "save_config"}:
-        options = options_without_import(settings)
+    options = options_without_import(settings)
     argv = _normalise(argv, options)
     finder = _Parser(prog, add_help=False, allow_abbrev=False)
     finder.add_argument("--config")
@@ -178,12 +175,6 @@ def _converter(option: Option) -> Callable[[str], Any]:
         return word
 
     return chosen if option.choices else option.convert
-
-
-def _names_in(argv: Sequence[str]) -> set[str]:
-    """The names of the flags in `argv`, also without the prefix `no-`."""
-    names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
-    return names | {name.removeprefix("no_") for name in names}
 
 
 def _normalise(argv: Sequence[str], options: Mapping[str, Option]) -> list[str]:
