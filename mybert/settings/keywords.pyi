@@ -14,7 +14,7 @@ import pandas
 Name: TypeAlias = str | PathLike[str]
 Rows: TypeAlias = Name | list[dict[str, Any]] | datasets.Dataset | pandas.DataFrame
 
-class PredictorKeywords(TypedDict, total=False):
+class TaskKeywords(TypedDict, total=False):
     columns: Name | Sequence[Name] | Mapping[str, object]
     max_length: int | None
     choice_labels: Literal["letters", "from-0", "from-1", "texts"] | None
@@ -29,9 +29,19 @@ class PredictorKeywords(TypedDict, total=False):
     label_names: Name | Sequence[Name] | Mapping[str, object]
     long_texts: Literal["truncate", "window"] | None
     threshold: Name | Sequence[Name] | Mapping[str, object]
+
+class EvaluationKeywords(TypedDict, total=False):
+    bootstrap: int
+    slices: Name | Sequence[Name]
+    suspects: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"]
+    errors: Literal["strict", "skip"]
+
+class DeviceKeywords(TypedDict, total=False):
     device: Name
     dtype: Literal["float32", "bfloat16", "int8"]
     max_tokens_per_batch: int | None
+
+class PredictorKeywords(TaskKeywords, DeviceKeywords, total=False):
     task: Name | None
 
 class ExplainerKeywords(PredictorKeywords, total=False):
@@ -40,10 +50,7 @@ class ExplainerKeywords(PredictorKeywords, total=False):
     steps: int | None
     tolerance: float
 
-class EmbedderKeywords(TypedDict, total=False):
-    device: Name
-    dtype: Literal["float32", "bfloat16", "int8"]
-    max_tokens_per_batch: int | None
+class EmbedderKeywords(DeviceKeywords, total=False):
     layers: int | Sequence[int]
     normalize: bool
     long_texts: Literal["refuse", "truncate", "window"] | None
@@ -52,10 +59,7 @@ class EmbedderKeywords(TypedDict, total=False):
     max_length: int | None
     stride: int | None
 
-class ScorerKeywords(TypedDict, total=False):
-    device: Name
-    dtype: Literal["float32", "bfloat16", "int8"]
-    max_tokens_per_batch: int | None
+class ScorerKeywords(DeviceKeywords, total=False):
     max_length: int | None
 
 class CommandKeywords(TypedDict, total=False):
@@ -63,9 +67,12 @@ class CommandKeywords(TypedDict, total=False):
     overwrite: bool
     output: Required[Name]
 
+class TextKeywords(TypedDict, total=False):
+    text_column: Name
+    errors: Literal["strict", "skip"]
+
 class TrainerKeywords(TypedDict, total=False):
     resume: bool
-    errors: Literal["strict", "skip"]
     max_steps: int
     lr_scheduler_type: Any
     lr_scheduler_kwargs: Any
@@ -174,9 +181,6 @@ class TrainerKeywords(TypedDict, total=False):
     resume_from_checkpoint: Name | None
     local_rank: int
 
-class TextKeywords(TypedDict, total=False):
-    text_column: Name
-
 class DoctorKeywords(TypedDict, total=False):
     config: Name
     report: bool
@@ -192,7 +196,6 @@ class ExportKeywords(CommandKeywords, total=False):
     int8_tolerance: float
 
 class QuantizeKeywords(CommandKeywords, TextKeywords, total=False):
-    errors: Literal["strict", "skip"]
     model: Required[Name]
     texts: Required[Name | Sequence[Name]]
     tokens: int
@@ -206,7 +209,6 @@ class CompareKeywords(CommandKeywords, total=False):
     seed: int
 
 class TrimKeywords(CommandKeywords, TextKeywords, total=False):
-    errors: Literal["strict", "skip"]
     num_proc: int | None
     task: Name
     columns: Name | Sequence[Name] | Mapping[str, object] | None
@@ -228,7 +230,6 @@ class SearchKeywords(TypedDict, total=False):
     output: Name | None
 
 class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
-    errors: Literal["strict", "skip"]
     masking: Literal["token", "within-word", "whole-word"]
     pairs: Name | None
 
@@ -250,7 +251,6 @@ class PushKeywords(TypedDict, total=False):
     dry_run: bool
 
 class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
-    errors: Literal["strict", "skip"]
     num_proc: int | None
     inputs: Required[Name | Sequence[Name]]
     uncased: bool | None
@@ -262,11 +262,7 @@ class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
     pad_to_multiple_of: int
     compare: Name | None
 
-class BuildIndexKeywords(CommandKeywords, TextKeywords, total=False):
-    errors: Literal["strict", "skip"]
-    device: Name
-    dtype: Literal["float32", "bfloat16", "int8"]
-    max_tokens_per_batch: int | None
+class BuildIndexKeywords(DeviceKeywords, CommandKeywords, TextKeywords, total=False):
     resume: bool
     passage_tokens: int
     overlap: int
@@ -278,13 +274,11 @@ class BuildIndexKeywords(CommandKeywords, TextKeywords, total=False):
 class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False):
     resume: bool
     engine: Literal["local", "ray"]
-    errors: Literal["strict", "skip"]
     pooling: (
         Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "pooler", "words"] | None
     )
 
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
-    errors: Literal["strict", "skip"]
     num_proc: int | None
     inputs: Required[Name | Sequence[Name]]
     resume: bool
@@ -328,11 +322,7 @@ class ExplainKeywords(ExplainerKeywords, total=False):
     errors: Literal["strict", "skip"]
     attention: int
 
-class EvaluateKeywords(PredictorKeywords, CommandKeywords, total=False):
-    bootstrap: int
-    slices: Name | Sequence[Name]
-    suspects: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"]
-    errors: Literal["strict", "skip"]
+class EvaluateKeywords(PredictorKeywords, EvaluationKeywords, CommandKeywords, total=False):
     model: Required[Name]
     data: Rows | None
     documents: Name | Sequence[Name]
@@ -342,13 +332,7 @@ class EvaluateKeywords(PredictorKeywords, CommandKeywords, total=False):
     language: Name | None
     seed: int
 
-class AdaptKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=False):
-    num_proc: int | None
-    task: Name
-    columns: Name | Sequence[Name] | Mapping[str, object] | None
-    inputs: Name | Sequence[Name] | None
-    model: Required[Name]
-    task_data: Name | Sequence[Name]
+class AdaptKeywords(TrainerKeywords, TrimKeywords, total=False):
     new_words: int | Name | None
     words: Name | None
     replay: Name | Sequence[Name]
@@ -411,21 +395,7 @@ class DistillKeywords(PretrainKeywords, total=False):
     temperature: float
     relation_heads: int | None
 
-class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
-    columns: Name | Sequence[Name] | Mapping[str, object]
-    max_length: int | None
-    choice_labels: Literal["letters", "from-0", "from-1", "texts"] | None
-    stride: int | None
-    n_best: int | None
-    max_answer_length: int | None
-    max_windows: int | None
-    label_all_tokens: bool | None
-    plain_tags: bool | None
-    problem: Literal["single-label", "multi-label", "regression"] | None
-    label_separator: Name | None
-    label_names: Name | Sequence[Name] | Mapping[str, object]
-    long_texts: Literal["truncate", "window"] | None
-    threshold: Name | Sequence[Name] | Mapping[str, object]
+class FinetuneKeywords(TrainerKeywords, TaskKeywords, EvaluationKeywords, CommandKeywords, total=False):
     documents: Name | Sequence[Name]
     mined_pairs: int | None
     queries: Name | None
@@ -435,9 +405,6 @@ class FinetuneKeywords(TrainerKeywords, CommandKeywords, total=False):
     start_share: float | None
     attn_implementation: Name | None
     dry_run: bool
-    bootstrap: int
-    slices: Name | Sequence[Name]
-    suspects: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"]
     task: Required[Name]
     model: Required[Name]
     train: Rows | Sequence[Name] | None

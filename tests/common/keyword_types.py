@@ -16,7 +16,10 @@ API = {name: inspect.getfullargspec(found).args for name, found in inspect.getme
 """The functions of mybert.api and their positional arguments."""
 FUNCTIONS = {name: name for name in COMMANDS if name in API}
 FUNCTIONS |= {"tokenizer": "train_tokenizer", "corpus": "build_corpus", "index": "build_index"}
-CLASSES = {
+CLASSES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Task": ("mybert.tasks.settings:TaskSettings", ()),
+    "Evaluation": ("mybert.tasks.settings:EvaluationOptions", ()),
+    "Device": ("mybert.settings.shared:DeviceOptions", ()),
     "Predictor": ("mybert.tasks.settings:PredictorSettings", ("model",)),
     "Explainer": ("mybert.explanation.settings:ExplainerSettings", ("model",)),
     "Embedder": ("mybert.embedding.settings:EncodingSettings", ("model",)),
@@ -24,8 +27,8 @@ CLASSES = {
 }
 SHARED = {  # keywords that several commands have
     "Command": ("pretrain", "evaluate", "score", "merge"),
-    "Trainer": ("pretrain", "adapt", "distill", "finetune"),
     "Text": ("adapt", "trim", "embed", "score", "tokenizer", "corpus"),
+    "Trainer": ("pretrain", "adapt", "distill", "finetune"),
 }
 HEAD = '''"""Keyword arguments of the functions of `mybert`, for editors and type checkers.
 
