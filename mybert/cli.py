@@ -59,14 +59,16 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError) and error.errno not in FULL_DISK:
+        is_reader_gone = isinstance(error, BrokenPipeError)  # for example that of `| head`
+        if not is_reader_gone and error.errno not in FULL_DISK:
             raise
-        if not isinstance(error, BrokenPipeError):  # for example `| head`
-            _print_somewhere(f"mybert: error: {error.strerror}; free some disk space for the output")
-        for stream in (sys.stdout, sys.stderr):
-            with _without_complaint(stream):
-                stream.flush()
-        return 141 if isinstance(error, BrokenPipeError) else 2
+        with _without_complaint(sys.stdout):
+            sys.stdout.flush()
+        with _without_complaint(sys.stderr):
+            if not is_reader_gone:
+                print(f"mybert: error: {error.strerror}; free some disk space for the output", file=sys.stderr)
+            sys.stderr.flush()
+        return 141 if is_reader_gone else 2
 
 
 def _open_closed_streams() -> bool:
@@ -91,14 +93,6 @@ def _without_complaint(stream: TextIO) -> Iterator[None]:
         yield
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _print_somewhere(line: str) -> None:
-    """Prints to standard error, or to standard output if that cannot be written."""
-    for stream in (sys.stderr, sys.stdout):
-        with _without_complaint(stream):
-            print(line, file=stream, flush=True)
-            return
 
 
 def _run(argv: list[str], has_output: bool) -> int:

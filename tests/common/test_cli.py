@@ -237,14 +237,6 @@ def test_a_full_or_closed_output_gives_no_stack_trace(output, status, error):
     assert (run.returncode, run.stdout, run.stderr) == (status, "", error)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_an_error_is_printed_to_standard_output_if_standard_error_is_full():
-    command = f"{shlex.quote(sys.executable)} -m mybert.cli nothing 2>/dev/full"
-    run = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (2, "")
-    assert run.stdout == "mybert: error: No space left on device; free some disk space for the output\n"
-
-
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_commands_work_with_closed_streams_and_refuse_to_write_results_to_them(closed, models, tmp_path):
     (tmp_path / "rows.csv").write_text("text\na good film\n", encoding="utf-8")
