@@ -12,7 +12,6 @@ from datasets import Dataset
 
 from mybert.common.errors import UserError, short
 from mybert.common.json_io import unwritable
-from mybert.common.progress import no_dataset_bars
 from mybert.common.quantities import counted
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import Finetuned, load_finetuned
@@ -205,7 +204,7 @@ class Predictor:
 
     def features(self, rows: Dataset) -> Dataset:
         """The features of a table of a part."""
-        with self._tokenizing, no_dataset_bars():
+        with self._tokenizing:
             return self.task.features(rows, self.tokenizer, training=False)
 
     def beside(self) -> "Predictor":
