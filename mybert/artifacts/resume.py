@@ -50,28 +50,22 @@ def finished_run(settings: Any, job: RunFingerprint) -> dict[str, Any] | None:
     return manifest
 
 
+@contextlib.contextmanager
 def work_folder(
     settings: Any,
     job: RunFingerprint,
-    stage: str,
     is_worth: Callable[[Path], bool],
-) -> contextlib.AbstractContextManager[tuple[Path, Path]]:
-    """The folder that becomes the output of a stage, and the scratch folder in it; see `working`."""
-    return working(settings, job, functools.partial(staged_folder, stage=stage), is_worth)
-
-
-@contextlib.contextmanager
-def working(
-    settings: Any,
-    job: RunFingerprint,
-    staged: Callable[..., Any],
-    is_worth: Callable[[Path], bool],
+    staged: Callable[..., Any] = staged_folder,
+    **options: Any,
 ) -> Iterator[tuple[Path, Path]]:
-    """Yields the temporary path of `staged`, and the scratch folder, which is removed at the end.
+    """Yields the temporary path of `staged`, and a scratch folder in or beside it, which is removed at the end.
 
     With `resume`, the folder of an unfinished run of the same job is used again. After an interruption it is kept if
     the scratch folder `is_worth` it; after a kill it is always kept. Files in the scratch folder are closed before the
     end of the block, since Windows removes no open file.
+
+    Args:
+        options: of `staged`.
     """
     staging = staged(
         settings.output,
@@ -79,6 +73,7 @@ def working(
         find_left=lambda: unfinished_folder(settings.output, job) if settings.resume else None,
         keep=lambda folder: settings.resume and is_worth(folder / _SCRATCH),
         seconds=LOCK_SECONDS if settings.resume else 0,
+        **options,
     )
     with staging as path:
         scratch = (path if path.is_dir() else path.parent) / _SCRATCH
@@ -197,9 +192,14 @@ class RowsJob:
     @contextlib.contextmanager
     def working(self) -> Iterator[tuple[Path, Path, Parts]]:
         """The temporary path of the output, the scratch folder beside it, and the parts, which `resume` keeps."""
-        staged = functools.partial(staged_file, inputs=self.settings.inputs)
-        with working(self.settings, self._description, staged, lambda kept: any(kept.glob("parts/*.json"))) as opened:
-            path, scratch = opened
+        folder = work_folder(
+            self.settings,
+            self._description,
+            lambda scratch: any(scratch.glob("parts/*.json")),
+            staged_file,
+            inputs=self.settings.inputs,
+        )
+        with folder as (path, scratch):
             yield path, scratch, Parts(scratch / "parts")
 
     def elsewhere(self) -> Any:

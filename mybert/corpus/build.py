@@ -17,7 +17,6 @@ from mybert.artifacts.engines import run_tasks
 from mybert.artifacts.manifest import fingerprint, identity, write_manifest
 from mybert.artifacts.resume import finished_run, sizes_and_times, work_folder
 from mybert.artifacts.run_fingerprint import RunFingerprint
-from mybert.artifacts.staging import refuse_existing
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.corpus.disk_budget import SAMPLE_CHARACTERS, SAMPLE_DOCUMENTS, require_room
@@ -56,9 +55,6 @@ def build_corpus(settings: CorpusSettings) -> Path:
         UserError: the output exists, an input, its text or the tokenizer cannot be used, or the disk is too small.
     """
     began = time.monotonic()
-    inputs = [*settings.inputs, settings.tokenizer]
-    if not settings.resume:
-        refuse_existing(settings.output, overwrite=settings.overwrite, stage="corpus", inputs=inputs)
     sources = find_sources(settings.inputs)
     tokenizer = load_wordpiece(settings.tokenizer)
     is_limit = settings.max_length is None and tokenizer.model_max_length < _MAX_LENGTH
@@ -67,7 +63,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
     job = _describe_job(settings, sources, tokenizer)
     if finished_run(settings, job):
         return Path(settings.output)
-    staged = work_folder(settings, job, "corpus", lambda scratch: open_stored(scratch) is not None)
+    staged = work_folder(settings, job, lambda scratch: open_stored(scratch) is not None, stage="corpus")
     with staged as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)

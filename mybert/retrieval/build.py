@@ -46,7 +46,7 @@ def build_index(settings: IndexSettings) -> Path:
         job = describe_rows_job(settings)
         if finished_run(settings, job):
             return output
-        staged = work_folder(settings, job, "index", lambda scratch: (scratch.parent / MANIFEST).is_file())
+        staged = work_folder(settings, job, lambda scratch: (scratch.parent / MANIFEST).is_file(), stage="index")
         with staged as (folder, _):
             if (folder / MANIFEST).is_file():
                 index = Index(folder, **options)

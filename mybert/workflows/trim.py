@@ -16,7 +16,7 @@ from mybert.adaptation.settings import TrimSettings
 from mybert.adaptation.texts import documents
 from mybert.adaptation.token_rows import change_rows
 from mybert.artifacts.manifest import RESULTS, identity, write_json, write_manifest
-from mybert.artifacts.staging import refuse_existing, staged_folder
+from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.quantities import counted, with_unit
@@ -50,12 +50,6 @@ def trim(settings: TrimSettings) -> Path:
         UserError: the checkpoint or a text cannot be used, no token can be removed, or outputs differ. Nothing is
             written then.
     """
-    replacing: dict[str, Any] = {
-        "overwrite": settings.overwrite,
-        "stage": STAGE,
-        "inputs": [settings.model, *(settings.inputs or []), *settings.task_data],
-    }
-    refuse_existing(settings.output, **replacing)
     checkpoint = open_checkpoint(settings.model)
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if tokenizer is None:
@@ -72,7 +66,8 @@ def trim(settings: TrimSettings) -> Path:
     after = _size(model)
     for text, outputs in zip(sample, expected, strict=True):
         _refuse_different(outputs, _outputs(model, trimmed, text), kept)
-    with staged_folder(settings.output, **replacing) as folder:
+    inputs = [settings.model, *(settings.inputs or []), *settings.task_data]
+    with staged_folder(settings.output, overwrite=settings.overwrite, stage=STAGE, inputs=inputs) as folder:
         model.save_pretrained(folder)
         save_companions(dataclasses.replace(checkpoint, tokenizer=trimmed), folder)
         if (parent := Path(settings.model) / RESULTS).is_file():
