@@ -147,12 +147,6 @@ class MyBertTokenizer(BertTokenizer):
         for token in content["added_tokens"]:
             token["special"] = token["content"] in control
         content |= {"truncation": None, "padding": None, "post_processor": None}
-        # A piece that is written as a word, such as mask_token="hello", gets a name that no word has.
-        words = {token for token in control - {self.unk_token} if token.isalnum()}
-        if words:
-            vocab = content["model"]["vocab"]
-            content["model"]["vocab"] = {f" {piece}" if piece in words else piece: i for piece, i in vocab.items()}
-            content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in words]
         backend = Tokenizer.from_str(json.dumps(content))
         backend.encode_special_tokens = True
         return backend

@@ -44,14 +44,6 @@ def test_plain_text_is_encoded_as_by_the_tokenizer_where_nothing_is_literal(mini
     assert [e.ids for e in encodings] == minilm(texts, add_special_tokens=False)["input_ids"]
 
 
-def test_a_special_token_that_looks_like_a_word_stays_text_too(pieces):
-    tokenizer = MyBertTokenizer(pieces, mask_token="hello")
-    backend = tokenizer.plain_text_backend()
-    assert tokenizer.mask_token_id in tokenizer("hello world")["input_ids"]
-    assert tokenizer.mask_token_id not in backend.encode("hello world").ids
-    assert backend.token_to_id("world") == tokenizer.convert_tokens_to_ids("world")
-
-
 TEXTS = [
     "the [E1] dog [/E1] bites",
     "x[E1]y <tag>x <tag>",
