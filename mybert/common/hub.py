@@ -1,5 +1,6 @@
 """Check that a Hub repository exists, before libraries retry for minutes."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -50,8 +51,9 @@ def check_repository(name: str, kind: str = "model") -> None:
 
 
 def _is_cached(name: str, kind: str) -> bool:
-    if (Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir():
-        return True
+    with contextlib.suppress(HFValidationError):  # a path
+        if (Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type=kind)).is_dir():
+            return True
     datasets = sys.modules.get("datasets")  # its import takes seconds
     folder = datasets.config.HF_DATASETS_CACHE if datasets else os.environ.get("HF_DATASETS_CACHE")
     folder = folder or Path(constants.HF_HOME) / "datasets"

@@ -48,11 +48,6 @@ def load_saved_dataset(folder: str) -> datasets.Dataset | datasets.DatasetDict:
 def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Dataset | datasets.IterableDataset:
     """The data set `NAME[:CONFIG[:SPLIT]]`, with options of `datasets.load_dataset`; NAME may be a local copy."""
     path, config, named, *_ = [*name.split(":"), None, None]
-    is_local = Path(path).is_dir()
-    if not is_local:
-        from mybert.common.hub import check_repository  # here, since rows are mostly in files
-
-        check_repository(path, "dataset")
     datasets.config.HF_HUB_OFFLINE |= is_offline_mode()
     try:
         return datasets.load_dataset(path, config or None, split=named or split, **options)
@@ -60,7 +55,7 @@ def open_hub(name: str, split: str = "train", **options: Any) -> datasets.Datase
         reason = root_cause(error)
         if reason.startswith("Unknown split"):
             raise UserError(f"{name}: {reason} Name it as {path}:{config or ''}:SPLIT") from error
-        if is_local:
+        if Path(path).is_dir():
             where = f"{name} is neither a saved data set nor a folder like those of data sets on the Hub"
             raise UserError(f"{where} ({reason}); name a file in it") from error
         where = f"{name} is neither a file nor a data set that can be loaded from the Hub"

@@ -11,7 +11,6 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from mybert.common.errors import UserError, cause
-from mybert.common.hub import check_repository
 from tokenization import MyBertTokenizer
 
 _MOST_STRINGS = 300_000  # remembered at the start of a call, about 50 MB
@@ -80,8 +79,6 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def load_wordpiece(name: str, flag: str = "--tokenizer") -> MyBertTokenizer:
     """Loads the tokenizer of a folder or Hub name, MyBERT's or a stock BERT's. No code of the folder is run."""
-    if not Path(name).exists():
-        check_repository(name)
     try:
         return MyBertTokenizer.from_pretrained(name)
     except Exception as error:  # OSError, ValueError, KeyError, and errors of the JSON and Hub libraries
