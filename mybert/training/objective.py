@@ -125,6 +125,8 @@ class Course:
         done = f"{state.global_step:,} of {state.max_steps:,} planned steps are done"
         if state.max_steps == steps:
             return done
+        if state.global_step >= steps:
+            return f"{done}, and {steps:,} are asked for now: nothing is trained"
         return f"{done}; the plan is now {steps:,} steps, and learning rate and phases follow it from here on"
 
     def states(self) -> dict[str, dict[str, Any]]:

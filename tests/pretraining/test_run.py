@@ -155,6 +155,9 @@ def test_resuming_with_another_number_of_steps_prints_the_new_plan_and_follows_i
     assert steps_saved(output) == [2, 4, 6, 8]
     assert [log["step"] for log in read_log(output, "loss")] == [6, 8]
     assert [log["step"] for log in read_log(output, "eval_loss")] == [2, 4, 8]
+    run(max_steps=3, resume=True, **arguments)
+    notice = "--resume: 8 of 8 planned steps are done, and 3 are asked for now: nothing is trained"
+    assert notice in capsys.readouterr().out and steps_saved(output) == [2, 4, 6, 8]
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_contains_its_evaluation(run):
