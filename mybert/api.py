@@ -268,7 +268,7 @@ def doctor(folder: Name, **settings: Unpack[keywords.DoctorKeywords]) -> list[Fi
 
     Example:
         >>> [finding.title for finding in doctor("model") if finding.level == "red"]
-        ['The loss is still on its first plateau']
+        ['The loss is still on its first plateau: little is learned yet']
     """
     return _run("doctor", settings, folder, function="mybert.reports.doctor:diagnose", loads_models=False)
 

@@ -24,7 +24,10 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
         return
     evidence = f"Masked-token accuracy {accuracy:.1%}; always answering the most frequent token gives {base:.1%}."
     grade = "red" if accuracy <= _PLATEAU_RED * base else "amber" if accuracy <= _PLATEAU_AMBER * base else "green"
-    titles = "The model has learned more than the most frequent token", "The loss is still on its first plateau"
+    titles = (
+        "The model has learned more than the most frequent token",
+        "The loss is still on its first plateau: little is learned yet",
+    )
     remedies = ["Train for more steps", *([] if advises_rate(files) else ["raise --learning-rate"])]
     remedies += _remedies_for_new_weights(files)
     remedy = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]])) + "."
