@@ -92,7 +92,7 @@ class Option:
 
     @property
     def help(self) -> str:
-        """Its help as a sentence, and its default."""
+        """Its help as a sentence, and its default, unless that is nothing or false."""
         text, default = self.field.metadata.get("help", ""), self.field.default
         if text == argparse.SUPPRESS:
             return text
@@ -101,7 +101,7 @@ class Option:
         text = text if text.endswith(".") else f"{text}."
         if self.field.default_factory is not dataclasses.MISSING:
             default = " ".join(map(str, self.default))
-        if default in (None, "", dataclasses.MISSING) or "(default:" in text:
+        if default in (None, "", dataclasses.MISSING) or default is False or "(default:" in text:
             return text.replace("%", "%%")  # for argparse
         return f"{text} (default: {default})".replace("%", "%%")
 

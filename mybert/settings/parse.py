@@ -27,7 +27,12 @@ from mybert.settings.options import (
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Keeps flags such as --max-length in one line."""
+    """Keeps flags such as --max-length in one line; a switch is written as --[no-]overwrite."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return f"--[no-]{action.option_strings[0][2:]}"
+        return super()._format_action_invocation(action)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)

@@ -110,7 +110,12 @@ def test_the_help_shows_groups_choices_defaults_and_examples(capsys):
         parse_settings([Example], ["--help"], "example", "Does it.", ["example a", "example b"])
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("usage: example INPUT ... [options] Does it. required:")
-    for part in ("--case {lower,upper}", "Pieces. (default: 30000)", "examples: example a example b", "--no-uncased"):
+    for part in (
+        "--case {lower,upper}",
+        "Pieces. (default: 30000)",
+        "examples: example a example b",
+        "--[no-]uncased lower-case. (default: True)",
+    ):
         assert part in shown, shown
     with pytest.raises(UserError, match="--case"):
         parse("a", "--case", "mixed")
