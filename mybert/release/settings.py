@@ -120,7 +120,7 @@ class PushSettings(Options):
     space: str | None = declare.repository(
         None, "also publish the demo of the model as a Gradio Space of this name, as owner/name (default: none)"
     )
-    dry_run: bool = declare.output(False, "print the files and the card; send nothing")
+    dry_run: bool = declare.output(False, "print the files and the card, without its code examples; send nothing")
 
     def __post_init__(self):
         super().__post_init__()

@@ -135,6 +135,7 @@ def test_a_dry_run_shows_files_and_card_without_a_token_and_sends_nothing(hub, c
     assert main(["push", str(trained), "--repo-id", REPO, "--dry-run", "--no-verify"]) == 0
     printed = capsys.readouterr().out
     assert "model.safetensors" in printed and "pipeline_tag: fill-mask" in printed and "# tiny" in printed
+    assert "## Limitations" in printed and "```" not in printed and "encoder_mybert.py" not in printed
     assert "the card lacks metadata: add --license and --language" in printed
     assert NOT_VERIFIED in printed and "Verifying" not in printed
     assert "general examples" not in printed  # the sentence with [MASK] fits every model

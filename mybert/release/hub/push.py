@@ -1,6 +1,7 @@
 """`mybert push`: publish a checkpoint on the Hugging Face Hub."""
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from huggingface_hub import ModelCard
@@ -13,12 +14,14 @@ from mybert.common.tables import print_table
 from mybert.release.card.markdown_escaping import one_line
 from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
+from mybert.release.hub.bundle_checks import is_code
 from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.hub.publish import Published, check_login, check_upload, publish, set_tags
 from mybert.release.hub.space import check_space, publish_space, write_space
 from mybert.release.hub.verify import compare_with_bert, verify, write_reference
 from mybert.release.settings import PushSettings
 
+_LONG_SECTIONS = ("How to use", "Citation")  # of the card
 NOT_VERIFIED = "This upload was not verified (`--no-verify`)."
 
 
@@ -51,9 +54,9 @@ def push(settings: PushSettings) -> Published | None:
             space = _make_space(bundle, settings, Path(scratch) / "space")
         if settings.dry_run:
             _print_plan(bundle, settings)
-            print(f"\n{card}")
+            print(f"\n{_without_examples(str(card))}\n")
             if missing := [f"--{name}" for name in ("license", "language") if not getattr(settings, name)]:
-                print(f"\nthe card lacks metadata: add {' and '.join(missing)}")
+                print(f"the card lacks metadata: add {' and '.join(missing)}")
             if not settings.example and card.data.pipeline_tag in ("text-classification", "token-classification"):
                 print("the card has general examples: add --example with texts of your own, such as one of each class")
             return None
@@ -126,10 +129,19 @@ def verify_upload(bundle: Bundle, settings: PushSettings, published: Published, 
         raise UserError(f"commit {commit} is complete, but {error}; do not use it") from error
 
 
+def _without_examples(card: str) -> str:
+    """The card without the sections that are much the same for every model, and their names."""
+    sections = card.rstrip().split("\n## ")
+    shown = [section for section in sections if not section.startswith(_LONG_SECTIONS)]
+    return "\n## ".join(shown) + f"\n\nnot shown: the sections {' and '.join(_LONG_SECTIONS)} of the card"
+
+
 def _print_plan(bundle: Bundle, settings: PushSettings) -> None:
-    sizes = [(name, path.stat().st_size) for name, path in bundle.files().items()]
-    sizes.append(("total", sum(size for _, size in sizes)))
-    print_table(f"{settings.model} → {settings.repo_id} (dry run, nothing is sent)", sizes, ("file", "bytes"))
+    sizes: Counter[str] = Counter()
+    for name, path in bundle.files().items():
+        sizes["code of the model (*_mybert.py)" if is_code(Path(name)) else name] += path.stat().st_size
+    sizes["total"] = sizes.total()
+    print_table(f"{settings.model} → {settings.repo_id} (dry run, nothing is sent)", sizes.items(), ("file", "bytes"))
     _print_notes(bundle)
 
 
