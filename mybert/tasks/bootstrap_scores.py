@@ -52,10 +52,17 @@ def interval_95(
         tail = 100 * float(stats.norm.cdf(quantile))
     low, high = np.percentile(values, (tail, 100 - tail)).tolist()
     if (is_share and low == high) or (few and is_bounded):
-        right = round((low if score is None else score) * rows)
-        bounds = stats.binomtest(right, rows).proportion_ci(method="wilson")
-        low, high = bounds if is_share else (min(low, bounds.low), max(high, bounds.high))
+        lowest, highest = _wilson(low if score is None else score, rows, stats.norm.ppf(0.975))
+        low, high = (lowest, highest) if is_share else (min(low, lowest), max(high, highest))
     return (low, high) if low < high else None
+
+
+def _wilson(share: float, rows: int, quantile: float) -> tuple[float, float]:
+    """Wilson's interval of a share of `rows`, also of F1, whose product with the rows is no whole number."""
+    scale = 2 * (rows + quantile**2)
+    middle = (2 * rows * share + quantile**2) / scale
+    width = quantile / scale * math.sqrt(4 * rows * share * (1 - share) + quantile**2)
+    return middle - width if share > 0 else 0.0, middle + width if share < 1 else 1.0
 
 
 def single_label(predicted: np.ndarray, true: np.ndarray, classes: int, samples: np.ndarray) -> Scores:

@@ -238,6 +238,8 @@ def test_intervals_of_few_rows_cover_the_score_of_all():
         covered += low <= 0.9 <= high
         plain += np.percentile(values, 2.5) <= 0.9 <= np.percentile(values, 97.5)
     assert covered >= 0.92 * 300 > plain
+    lows = [interval_95([0.9, 0.91], 11, is_share=False, score=f1, is_bounded=True)[0] for f1 in (0.88, 0.9, 10 / 11)]
+    assert 0.5 < lows[0] < lows[1] < lows[2] == pytest.approx(binomtest(10, 11).proportion_ci(method="wilson").low)
     values = draw.normal(0.5, 0.1, size=2000)
     low, high = interval_95(values, 10, is_share=False, score=0.5)
     assert low < np.percentile(values, 1) and high > np.percentile(values, 99)
