@@ -1,6 +1,5 @@
 """Masked language modelling and next-sentence prediction."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,12 +21,9 @@ from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.sharding import shard
 from mybert.training.muon import MuonAdamW
-from mybert.training.nonfinite import LossSpikes
 from mybert.training.objective import Objective
 from mybert.training.speed import measure_training_peak
 from mybert.training.trainer import RunTrainer
-
-logger = logging.getLogger(__name__)
 
 
 class Pretraining(Objective):
@@ -71,7 +67,6 @@ class Pretraining(Objective):
         self.loss_parts = (*own, *(f"{name}_loss" for name in further))
         self._pairs_in_step: Tensor | None = None
         self._token_counts: Tensor | None = None
-        self._spikes = LossSpikes()
 
     def trainer_of(
         self, arguments: TrainingArguments, held_out: datasets.Dataset | None = None, **more: Any
@@ -172,12 +167,6 @@ class Pretraining(Objective):
         if self.trainer.nonfinite.skipped:
             logs["steps_skipped"] = len(self.trainer.nonfinite.skipped)
         return logs
-
-    def watch_losses(self, losses: dict[int, float]) -> None:
-        for step, median in self._spikes.find(losses, self.course.current_phase()):
-            examples = self.course.name_examples(step)
-            if self.trainer.is_world_process_zero():
-                logger.warning("step %d: loss %.4g after %.4g, %s", step + 1, losses[step], median, examples)
 
     def flops_per_token(self) -> float:
         return self.course.current_phase().costs.flops_per_token

@@ -78,9 +78,6 @@ class Objective:
         """The log entry of training. All processes must call it."""
         return logs
 
-    def watch_losses(self, losses: dict[int, float]) -> None:
-        """Called with each step, counted from 0, and its finite loss."""
-
     def report_speed(self, seconds: float, steps: int, first: int) -> None:
         """Called once with the mean of a step over `steps` measured ones and the steps done before this session."""
 

@@ -333,7 +333,6 @@ class RunTrainer(Trainer):
     def _skipped(self, steps: list[Step]) -> list[bool]:
         first = self.state.global_step - len(steps)
         finite = self.nonfinite.finite_losses({first + i: math.fsum(step.losses) for i, step in enumerate(steps)})
-        self.objective.watch_losses(finite)
         return [first + i not in finite for i in range(len(steps))]
 
     # Checkpoints

@@ -7,7 +7,7 @@ from mybert.pretraining.data.batching import FILLER
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
 from mybert.training.epochs import innermost_sampler
-from mybert.training.nonfinite import Diverged, LossSpikes
+from mybert.training.nonfinite import Diverged
 
 
 def poison(trainer, steps):
@@ -122,28 +122,6 @@ def test_a_run_ends_after_20_skipped_steps_in_a_row(make_trainer):
     poison(trainer, range(2, 61))
     with pytest.raises(Diverged, match="step 21: no gradient was finite in the last 20 steps"):
         trainer.train()
-
-
-def test_a_loss_spike_is_found_and_noise_and_learning_are_not():
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(3000, generator=generator).mul(0.3)
-    learning = (4 + 6 * torch.exp(-torch.arange(3000) / 400) + noise).tolist()
-    assert LossSpikes().find(dict(enumerate(learning))) == []
-    learning[1500] += 5
-    ((step, median),) = LossSpikes().find(dict(enumerate(learning)))
-    assert step == 1500 and median == pytest.approx(4.15, abs=0.3)
-    assert LossSpikes().find(dict(enumerate([5.0] * 60 + [5.1] + [9.0]))) == [(61, 5.0)]
-
-
-def test_a_change_of_phase_gives_no_warning_of_spikes(make_trainer, monkeypatch, caplog):
-    trainer = make_trainer(max_steps=2)
-    monkeypatch.setattr(trainer.course, "name_examples", lambda step: "examples 1, 2")
-    for phase, steps, loss in ((object(), range(100), 4.5), (object(), range(100, 200), 5.9)):
-        monkeypatch.setattr(trainer.course, "current_phase", lambda phase=phase: phase)
-        trainer.objective.watch_losses(dict.fromkeys(steps, loss))
-    assert "examples 1, 2" not in caplog.text
-    trainer.objective.watch_losses({200: 9.0})
-    assert "step 201: loss 9 after 5.9, examples 1, 2" in caplog.text
 
 
 def test_a_resumed_epoch_skips_keys_and_leaves_the_others_unchanged():
