@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 from rich.console import Console
@@ -11,8 +11,6 @@ from rich.table import Column
 from rich.text import Text
 
 from mybert.common.terminal import line_width
-
-_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Bar:
@@ -39,7 +37,7 @@ class Bar:
     ):
         self._items, self._leave = items, leave
         self._console = console or Console(stderr=True, width=line_width(sys.stderr))
-        self._fields: dict[str, Any] = {"description": desc, "total": total, "unit": unit, "details": ""}
+        self._fields: dict[str, Any] = {"description": desc, "total": total, "unit": unit}
 
     def update(self, count: int = 1) -> None:
         """Adds `count` units."""
@@ -102,12 +100,11 @@ def no_library_bars() -> Iterator[None]:
 
 
 def bars_on(console: Console, leave: bool = True) -> Progress:
-    """Bars for tasks with the fields `unit` and `details`."""
+    """Bars for tasks with the field `unit`."""
     return Progress(
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=16),
         _Amount(table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[details]}", markup=False, table_column=Column(no_wrap=True)),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=Column(no_wrap=True)),
         console=console,
         transient=not leave,
@@ -126,14 +123,3 @@ class _Amount(ProgressColumn):
         speed = task.finished_speed or task.speed
         rate = "" if speed is None else f", {speed:,.3g}/s" if speed < 1000 else f", {speed:,.0f}/s"
         return Text(f"{int(task.completed):,}{of} {task.fields['unit']}{rate}")
-
-
-def sparkline(values: Sequence[float], width: int = 20) -> str:
-    """The last values as blocks of different heights.
-
-    >>> sparkline([3.0, 2.0, 1.0, 1.5])
-    '█▅▁▃'
-    """
-    values = values[-width:]
-    low, span = min(values, default=0.0), max(values, default=0.0) - min(values, default=0.0)
-    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1)) if span else 0] for value in values)

@@ -1,6 +1,5 @@
 """What a training prints: a line for each log and, on a terminal, bars below the lines."""
 
-import itertools
 import math
 import sys
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from transformers import (
 )
 
 from mybert.common.metrics import metric_title
-from mybert.common.progress import bars_on, sparkline
+from mybert.common.progress import bars_on
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import format_cell
 from mybert.common.terminal import line_width
@@ -40,8 +39,6 @@ _HIDDEN |= {"teacher_mlm_loss", "teacher_mlm_accuracy", "mlm_tokens", "nsp_pairs
 _DETAILS = {"grad_norm", "learning_rate", "tokens"}  # hidden where evaluations choose the best checkpoint
 _SPEEDS = ("_runtime", "_per_second", "_time")
 _FREE_CORES_CHANGED = 0.5  # a smaller change is not printed
-_OTHER_COLUMNS = 66
-"""Width of the columns of a bar other than the details, with large numbers."""
 
 
 def print_lines(trainer: Trainer) -> None:
@@ -72,10 +69,8 @@ class Display(TrainerCallback):
             return
         self.first = state.global_step
         if self.console is not None:
-            self._losses: list[float] = []
-            self._details: dict[str, str] = {}
             self._progress = bars_on(self.console)
-            self._training = self._progress.add_task("training", total=state.max_steps, unit="steps", details="")
+            self._training = self._progress.add_task("training", total=state.max_steps, unit="steps")
             self._progress.update(self._training, completed=state.global_step)
             self._progress.start()
 
@@ -95,7 +90,7 @@ class Display(TrainerCallback):
             return
         if self._evaluating is None:
             total = len(eval_dataloader) if hasattr(eval_dataloader, "__len__") else None
-            self._evaluating = self._progress.add_task("evaluating", total=total, unit="batches", details="")
+            self._evaluating = self._progress.add_task("evaluating", total=total, unit="batches")
         self._progress.advance(self._evaluating)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -113,8 +108,6 @@ class Display(TrainerCallback):
     ) -> None:
         if self.first is None or not logs:
             return
-        if self._progress is not None:
-            self._progress.update(self._training, details="  ".join(self._summary(logs)))
         best, names = args.metric_for_best_model, [name for name in logs if name.startswith("eval_")]
         if names:
             names = [name for name in names if best in (None, name) or name == "eval_loss"]
@@ -137,19 +130,6 @@ class Display(TrainerCallback):
             planned = state.max_steps if args.max_steps in (-1, state.max_steps) else None
             print(log_line(self._held, state.global_step, planned, self.first or 0), flush=True)
             self._held = {}
-
-    def _summary(self, logs: Mapping[str, float]) -> list[str]:
-        """As many details of the last logs as fit on one line."""
-        loss = logs.get("loss")
-        if isinstance(loss, float) and math.isfinite(loss):
-            self._losses.append(loss)
-        for name, title in (("loss", "loss"), ("eval_loss", "held-out"), ("tokens_per_second", "tokens/s")):
-            if name in logs:
-                self._details[title] = f"{title} {format_cell(logs[name])}"
-        details = [*self._details.values(), sparkline(self._losses)]
-        free = (self.console.width if self.console else 0) - _OTHER_COLUMNS
-        lengths = itertools.accumulate(len(part) + 2 for part in details)
-        return [part for part, length in zip(details, lengths, strict=True) if length <= free]
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.first = None
