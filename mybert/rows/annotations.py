@@ -55,9 +55,7 @@ def words_and_tags(rows: Dataset, splitter: WordSplitter) -> Dataset:
         and their number is logged.
     """
     names = [name for name in _FEATURES if name != "tags" or "spans" in rows.column_names]
-    if units := _counts_utf16(rows):
-        logger.warning("the offsets of the spans count UTF-16 units, as JavaScript does; they were converted")
-    converted = [_convert(row, splitter, units) for row in rows]
+    converted = [_convert(row, splitter) for row in rows]
     widened = [f"row {number}: {change}" for number, row in enumerate(converted, 1) for change in row["widened"]]
     if widened:
         total = sum(row["spans"] for row in converted)
@@ -70,7 +68,7 @@ def words_and_tags(rows: Dataset, splitter: WordSplitter) -> Dataset:
     return Dataset.from_dict(columns, Features({name: _FEATURES[name] for name in names}))
 
 
-def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool) -> dict[str, Any]:
+def _convert(row: Mapping[str, Any], splitter: WordSplitter) -> dict[str, Any]:
     """The columns of `words_and_tags`, the number of spans, and the changes of those that were widened."""
     text = _text_of(row["text"])
     offsets = splitter(text)
@@ -80,7 +78,7 @@ def _convert(row: Mapping[str, Any], splitter: WordSplitter, counts_utf16: bool)
             if row.get("answer") not in (None, "accept"):
                 raise ValueError(f"the annotator's answer is {short(row['answer'])}; leave it out, or accept it")
             for given, shown in _spans_of(row["spans"]):
-                span = (_from_utf16(given, text) or given) if counts_utf16 else given
+                span = _in_characters(given, shown, text)
                 if wrong := _problem(span, shown, text):
                     raise ValueError(wrong)
                 spans.append(span)
@@ -128,22 +126,6 @@ def _spans_of(annotation: Any) -> list[tuple[Span, str | None]]:
     return [_span_of(item) for item in _label_studio_results(annotation)]
 
 
-def _counts_utf16(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the texts that the annotations show prove that all offsets count UTF-16 units, not characters."""
-    proofs = set()
-    for row in rows:
-        text = _text_of(row["text"])
-        if "spans" not in row or max(text, default="") <= "\uffff":
-            continue
-        with contextlib.suppress(ValueError):  # reported with its row
-            for span, shown in _spans_of(row["spans"]):
-                units = _from_utf16(span, text)
-                fits = _problem(span, shown, text) is None, units is not None and not _problem(units, shown, text)
-                if shown is not None and fits[0] != fits[1]:
-                    proofs.add("characters" if fits[0] else "units")
-    return proofs == {"units"}
-
-
 def _span_of(item: Any) -> tuple[Span, str | None]:
     """A span, and the text that its annotation shows."""
     if isinstance(item, Mapping):
@@ -171,12 +153,15 @@ def _problem(span: Span, shown: str | None, text: str) -> str | None:
     return None
 
 
-def _from_utf16(span: Span, text: str) -> Span | None:
-    """A span in characters, if `span` counts UTF-16 units, as programs in JavaScript do; None if it does not."""
+def _in_characters(span: Span, shown: str | None, text: str) -> Span:
+    """The span; in characters if the text of its annotation shows that it counts UTF-16 units, as JavaScript does."""
+    if shown is None or _problem(span, shown, text) is None:
+        return span
     units = [0, *itertools.accumulate(1 + (character > "\uffff") for character in text)]
     if span.start not in units or span.end not in units:
-        return None
-    return Span(units.index(span.start), units.index(span.end), span.label)
+        return span
+    converted = Span(units.index(span.start), units.index(span.end), span.label)
+    return span if _problem(converted, shown, text) else converted
 
 
 def _label_studio_results(annotation: list[Any]) -> list[Any]:
