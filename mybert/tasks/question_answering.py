@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from modeling_mybert import MyBertForQuestionAnswering
@@ -23,12 +23,11 @@ from modeling_mybert.answer_decoding_mybert import (
     encode_windows,
     windows_to_read,
 )
-from mybert.common.errors import UserError, short
-from mybert.common.json_io import parse_json, unwritable
 from mybert.common.quantities import counted
 from mybert.common.text_windows import window_count
-from mybert.io.files import file_format, open_file
+from mybert.io.files import file_format
 from mybert.rows.splits import Problem, text_problem
+from mybert.rows.squad import answer_messages, read_nested
 from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores, best_cut
 from mybert.tasks.features import ROW, map_rows
@@ -36,15 +35,6 @@ from mybert.tasks.options import AnswerOptions
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_KINDS = {str: "a text", int: "a whole number", list: "a list"}
-_ROWS = Features(
-    {
-        "id": Value("string"),
-        "question": Value("string"),
-        "context": Value("string"),
-        "answers": {"text": List(Value("string")), "answer_start": List(Value("int64"))},
-    }
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +68,7 @@ class QuestionAnswering(Task):
         for number, row in enumerate(rows):
             messages = [message for name in self.inputs if (message := text_problem(f"the {name}", row[name]))]
             if "answers" in row and not messages:
-                messages = _answer_messages(row["answers"], row["context"])
+                messages = answer_messages(row["answers"], row["context"])
             problems += [Problem(number, message) for message in messages]
         return problems
 
@@ -275,7 +265,7 @@ def _best_threshold(margins: Sequence[float], answered: Sequence[float], unanswe
     return best_cut(keys, sums, (keys[0] - 1, keys[-1] + 1), nearest=0.0)
 
 
-# Answers in training rows and in SQuAD's files
+# Answers in training rows
 
 
 def _span(answers: dict[str, Any], offsets: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
@@ -291,85 +281,3 @@ def _span(answers: dict[str, Any], offsets: Sequence[tuple[int, int]]) -> tuple[
         return None
     touched = [place for place, (left, right) in enumerate(offsets) if left < end and right > start]
     return (touched[0], touched[-1]) if touched else None
-
-
-def _answer_messages(answers: Any, context: str) -> list[str]:
-    if not isinstance(answers, dict) or not all(isinstance(answers.get(k), list) for k in ("text", "answer_start")):
-        expected = "{'text': […], 'answer_start': […]}, two empty lists for none"
-        return [f"expected answers {expected}, found {short(answers)}"]
-    texts, starts = answers["text"], answers["answer_start"]
-    if len(texts) != len(starts):
-        return [f"{counted(len(texts), 'answer')}, but {len(starts)} answer_start"]
-    messages = []
-    for text, start in zip(texts, starts, strict=True):
-        start = (
-            int(start) if isinstance(start, float) and start.is_integer() else start
-        )  # of one fraction, all are floats
-        if not isinstance(text, str) or not text.strip() or not isinstance(start, int):
-            messages.append(f"the answer {short(text)} at {short(start)} is no text and its first character")
-        elif start < 0 or context[start : start + len(text)] != text:
-            substring = context[max(start, 0) : max(start, 0) + len(text)]
-            place = context.find(text)
-            hint = "the context does not have it" if place < 0 else f"the context has it at {place}"
-            hint = _other_unit(text, start, context) or hint
-            messages.append(
-                f"the answer {short(text)} does not stand at character {start} ({short(substring)} does); {hint}"
-            )
-    return messages
-
-
-def _other_unit(text: str, start: int, context: str) -> str:
-    """What `start` counts if it is the place of an answer in bytes of UTF-8 or units of UTF-16; else ""."""
-    for unit, encoding, size in (("UTF-16 units", "utf-16-le", 2), ("bytes of UTF-8", "utf-8", 1)):
-        before, rest = (part := context.encode(encoding, "surrogatepass"))[: start * size], part[start * size :]
-        if start > 0 and rest.startswith(text.encode(encoding, "surrogatepass")):
-            place = len(before.decode(encoding, "ignore"))
-            return f"{start} counts {unit}, so count characters, as Python does: {place}"
-    return ""
-
-
-def read_nested(path: Path) -> Dataset | None:
-    """Rows {id, question, context, answers {text, answer_start}} of a file {"data": [{"paragraphs": [{"context",
-    "qas"}]}]}; None if the file has another form. Questions without answers in the file have None.
-    """
-    try:
-        with open_file(path) as file:
-            content = parse_json(file.read().decode("utf-8-sig"))
-    except ValueError:
-        return None  # not one JSON value; whoever reads it next says what is wrong
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        return None
-    rows = []
-    for a, article in enumerate(content["data"], 1):
-        for p, paragraph in enumerate(_field(article, "paragraphs", list, f"{path}, article {a}"), 1):
-            place = f"{path}, article {a}, paragraph {p}"
-            context = _field(paragraph, "context", str, place)
-            for q, item in enumerate(_field(paragraph, "qas", list, place), 1):
-                rows.append(_row(item, context, f"{place}, question {q}"))
-    if not rows:
-        raise UserError(f"{path} holds no questions")
-    if problem := unwritable(content):
-        raise UserError(f"{path}: {problem}")
-    return Dataset.from_list(rows, features=_ROWS)
-
-
-def _row(item: Any, context: str, place: str) -> dict[str, Any]:
-    question = _field(item, "question", str, place)
-    answers: dict[str, list[Any]] | None = (
-        {"text": [], "answer_start": []} if item.get("is_impossible") is True else None
-    )
-    if item.get("answers") is not None:
-        given = _field(item, "answers", list, place)
-        kinds = {"text": str, "answer_start": int}
-        answers = {name: [_field(one, name, kind, place) for one in given] for name, kind in kinds.items()}
-    if item.get("is_impossible") is True and answers and answers["text"]:
-        raise UserError(f"{place}: is_impossible is true, but there are answers; remove one of them")
-    name = item.get("id")
-    return {"id": name if name is None else str(name), "question": question, "context": context, "answers": answers}
-
-
-def _field(record: Any, name: str, kind: type[Any], place: str) -> Any:
-    value = record.get(name) if isinstance(record, dict) else None
-    if not isinstance(value, kind) or (kind is int and not -1 <= value < 2**31):
-        raise UserError(f"{place}: expected an object with {name!r}, {_KINDS[kind]}, found {str(record)[:80]!r}")
-    return value

@@ -198,15 +198,7 @@ def test_windows_are_in_order_for_a_tokenizer_that_truncates_on_the_left(tiny_ch
     assert len(expected.encoding["input_ids"]) > 2 and left.truncation_side == "left"
 
 
-@pytest.mark.parametrize(("size", "unit"), [(2, "UTF-16 units"), (1, "bytes of UTF-8")])
-def test_places_of_answers_in_another_unit_are_named_with_the_right_one(size, unit):
-    context = "😀é 😀 sung by Ann, and by Ann"
-    places = [place for place in range(len(context)) if context.startswith("Ann", place)]
-    for place in places:
-        before = context[:place]
-        wrong = len(before.encode("utf-16-le")) // 2 if size == 2 else len(before.encode("utf-8"))
-        row = {"question": "who", "context": context, "answers": {"text": ["Ann"], "answer_start": [wrong]}}
-        (problem,) = task().check_rows(Dataset.from_list([row]), training=True)
-        assert f"{wrong} counts {unit}" in problem.message and problem.message.endswith(f": {place}")
-        right = {**row, "answers": {"text": ["Ann"], "answer_start": [float(place)]}}
-        assert not task().check_rows(Dataset.from_list([right]), training=True)
+def test_a_place_of_an_answer_may_be_a_whole_float():
+    """Of a column with one fraction, all are floats."""
+    row = {"question": "who", "context": "sung by Ann", "answers": {"text": ["Ann"], "answer_start": [8.0]}}
+    assert not task().check_rows(Dataset.from_list([row]), training=True)
