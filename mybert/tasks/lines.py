@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, short
-from mybert.common.json_io import is_json, parse_json, unwritable
+from mybert.common.json_io import is_json, unwritable
 from mybert.io.files import STDIN, arriving_lines, file_format, open_file
+from mybert.io.record_formats import parse_lines
 from mybert.rows.tables import MemoryRows
 from mybert.tasks.base import Task
 
@@ -157,12 +158,7 @@ def _has_only_texts(value: Any, depth: int = 2) -> bool:
 
 
 def _record(text: str) -> dict[str, Any]:
-    try:
-        record = parse_json(text, unique=True)
-    except ValueError as error:
-        raise UserError(f"not JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise UserError(f"expected a JSON object, found {type(record).__name__}")
-    if problem := unwritable(record):
-        raise UserError(problem)
-    return record
+    (record,) = parse_lines([text])
+    if problem := record.problem or unwritable(record.fields):
+        raise UserError(f"{problem} ({record.detail})" if record.detail else problem)
+    return record.fields

@@ -265,8 +265,8 @@ BROKEN = {  # lines that cannot be used, and their errors
     b'{"text": "' + b"9" * 5000 + b'", "n": ' + b"9" * 5000 + b"}": "not JSON (",
     b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "not JSON (nested too deeply: more than 100 levels)",
     b'{"text": "a", "text": "b"}': "'text' is given twice",
-    b"[1, 2]": "expected a JSON object, found list",
-    b"null": "expected a JSON object, found NoneType",
+    b"[1, 2]": "not an object (found list)",
+    b"null": "not an object (found NoneType)",
     b'{"text": "\\ud800"}': "is half a surrogate pair, no character",
     b'{"text": "b\xe4d"}': "not UTF-8 (",
 }
