@@ -189,7 +189,7 @@ def find_label_typos(counts: Mapping[str, int]) -> list[str]:
             warnings.append(
                 f"the label {name!r} ({counts[name]:,}) looks like {near!r} ({counts[near]:,}) and is trained as a "
                 "separate label; if it is a typo, correct it or merge both by --label-names "
-                + " ".join(map(_quoted, words))
+                + " ".join(map(shlex.quote, words))
             )
     return warnings
 
@@ -204,14 +204,6 @@ def find_marks(counts: Mapping[str, int]) -> list[str]:
         for name, count in counts.items()
         if name.strip().casefold() in _MARKS or (name == "-1" and has_minus_1)
     ]
-
-
-def _quoted(word: str) -> str:
-    """A word of `--label-names`, as a shell reads it."""
-    if word.isprintable():
-        return shlex.quote(word)
-    signs = word.replace("\\", "\\\\").replace("'", "\\'")
-    return "$'" + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in signs) + "'"
 
 
 def _is_misspelt(name: str, other: str) -> bool:
