@@ -14,7 +14,6 @@ from transformers.utils import logging
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.inference.cpu.processor import has_bfloat16_products
-from mybert.training.log import check_login
 
 logger = logging.get_logger(__name__)
 
@@ -68,8 +67,7 @@ def settle_arguments(arguments: TrainingArguments) -> None:
 
 
 def check_arguments(given: TrainingArguments) -> None:
-    """Rejects trackers without a login; warns about a high learning rate and fp16 on a CPU."""
-    check_login(given.report_to or ())
+    """Warns about a high learning rate and fp16 on a CPU."""
     rate = 0.0 if given.learning_rate is None else given.learning_rate  # None: chosen later
     if given.process_index == 0 and rate > _HIGH_LEARNING_RATE:
         usual = "BERT is trained with 1e-5 to 2e-3"

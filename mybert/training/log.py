@@ -1,13 +1,12 @@
 """The log of a training: log.jsonl, and experiment trackers (--report-to)."""
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import Trainer
-from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, is_wandb_available
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from mybert.artifacts.manifest import HISTORY, json_line
 from mybert.common.errors import UserError, cause
@@ -43,26 +42,6 @@ def history_line(event: Mapping[str, Any]) -> str:
 
 
 # Experiment trackers
-
-
-def check_login(names: Sequence[str]) -> None:
-    """Raises a UserError if a tracker has no login."""
-    if "wandb" in names and is_wandb_available() and not _has_wandb_login():
-        raise UserError(
-            "--report-to wandb: there is no login; use `wandb login` or WANDB_API_KEY, or WANDB_MODE=offline to log "
-            "into files"
-        )
-
-
-def _has_wandb_login() -> bool:
-    """Whether wandb has an API key, or needs none. Nothing is sent."""
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
-    if os.environ.get("WANDB_MODE", "online") not in ("online", "shared"):
-        return True
-    import wandb  # after the checks of the environment: its import takes seconds
-
-    return bool(wandb.login(prompt=False, verify=False))
 
 
 def settle_trackers(trainer: Trainer) -> None:

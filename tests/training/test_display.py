@@ -18,7 +18,6 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from mybert import UserError
 from mybert.common.progress import Bar
 from mybert.training.display import Display, log_line
-from mybert.training.log import check_login
 from mybert.training.options import TRACKERS
 from mybert.training.speed import StepMeasures
 
@@ -141,17 +140,6 @@ NAMES_OF = {"tensorboard": names_in_tensorboard, "mlflow": names_in_mlflow}
 
 def test_transformers_trackers_are_known():
     assert set(INTEGRATION_TO_CALLBACK) <= set(TRACKERS)
-
-
-def test_a_tracker_without_a_login_is_refused_at_once(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="wandb is not installed")
-    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    with pytest.raises(UserError, match=r"--report-to wandb: there is no login.*WANDB_MODE=offline"):
-        check_login(["wandb"])
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    check_login(["wandb", "tensorboard"])
 
 
 def test_a_tracker_that_cannot_start_is_named_in_one_line(make_trainer, monkeypatch):
