@@ -265,10 +265,6 @@ class FinetuningOptions(TrainingOptions):
         if given.greater_is_better is not None:
             raise UserError(f"greater_is_better is not supported: {cls.unsupported['greater_is_better']}")
         super().check_values(given)
-        if given.save_strategy == "best":
-            raise UserError(
-                "save_strategy best is not supported: the best checkpoint is always kept; --resume needs the last"
-            )
         if given.load_best_model_at_end and given.save_strategy != given.eval_strategy:
             raise UserError(
                 "--eval-strategy and --save-strategy differ, so the best checkpoint may not be saved; give both the "

@@ -44,10 +44,14 @@ class TaskOptions(Options):
         super().__post_init__()
         self.given_columns()
 
+    def number(self, name: str) -> int:
+        """An option that is a number, or its default."""
+        return getattr(self, name) or int(self.defaults[name])
+
     @property
     def length(self) -> int:
-        """`max_length`, or its default."""
-        return self.max_length or int(self.defaults["max_length"])
+        """Tokens of a sequence."""
+        return self.number("max_length")
 
     @property
     def has_windows(self) -> bool:
@@ -205,21 +209,6 @@ class AnswerOptions(WindowOptions):
         f"for the question (default: {ANSWER_WINDOWS}).",
         least=1,
     )
-
-    @property
-    def candidates(self) -> int:
-        """`n_best`, or its default."""
-        return self.n_best or int(self.defaults["n_best"])
-
-    @property
-    def answer_length(self) -> int:
-        """`max_answer_length`, or its default."""
-        return self.max_answer_length or int(self.defaults["max_answer_length"])
-
-    @property
-    def windows_read(self) -> int:
-        """`max_windows`, or its default."""
-        return self.max_windows or int(self.defaults["max_windows"])
 
 
 @dataclass(kw_only=True)

@@ -134,7 +134,7 @@ class QuestionAnswering(Task):
         size, tokens = self.options.length, length(row["context"])
         room = size - 3 - length(row["question"])
         stride = size // 3 if self.options.stride is None else self.options.stride
-        shared = min(max(stride, self.options.answer_length - 1), room - 1)
+        shared = min(max(stride, self.options.number("max_answer_length") - 1), room - 1)
         windows = window_count(tokens, room, shared)
         return size - room + tokens if windows == 1 else windows * size
 
@@ -148,10 +148,10 @@ class QuestionAnswering(Task):
     ) -> Iterator[dict[str, Any]]:
         given = self.options
         encoded, step, question_tokens = encode_windows(
-            tokenizer, question, context, given.length, given.stride, given.answer_length
+            tokenizer, question, context, given.length, given.stride, given.number("max_answer_length")
         )
         first = question_tokens + 2  # after [CLS] question [SEP]
-        most = len(encoded["input_ids"]) if training else given.windows_read
+        most = len(encoded["input_ids"]) if training else given.number("max_windows")
         for number in windows_to_read(encoded, most):
             offsets = encoded["offset_mapping"][number][first:-1]
             window = {name: encoded[name][number] for name in ("input_ids", "token_type_ids", "attention_mask")}
@@ -186,8 +186,9 @@ class QuestionAnswering(Task):
             start, end = scores[first : first + len(offsets)].T
             places = torch.tensor(offsets, dtype=torch.long).reshape(-1, 2)
             windows[row].append(WindowLogits(begin, places, start, end, scores[0].sum()))
+        length, count = self.options.number("max_answer_length"), self.options.number("n_best")
         for some, context in zip(windows, rows["context"][:], strict=True):
-            yield decode_answers(some, context, self.options.answer_length, self.options.candidates)
+            yield decode_answers(some, context, length, count)
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
         """Tunes the threshold of "no answer" for F1, if some rows have no answer."""
