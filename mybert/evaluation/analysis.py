@@ -105,7 +105,6 @@ def analyse(
     slices: Sequence[str],
     metric: str,
     suspects: Sequence[Suspect] = (),
-    runs: int = 0,
 ) -> dict[str, Any]:
     """
     Args:
@@ -113,7 +112,7 @@ def analyse(
         given: the rows as in the file, with all columns.
         slices: columns whose groups of equal or similar values are scored.
         metric: the score of the groups.
-        suspects: of `find_suspects`, by this number of `runs`.
+        suspects: of `find_suspects`.
 
     Returns:
         `confusion`, `calibration`, `precision_recall` by label, `slices` by name, the worst `suspects` and the number
@@ -131,7 +130,7 @@ def analyse(
         "calibration": pairs and reliability(*pairs),
         "precision_recall": _curves(evaluation),
         "slices": {name: _scores(task, evaluation, values, metric) for name, values in groups.items()},
-        "suspects": [_suspect(suspect, runs, numbers, given) for suspect in suspects[:_SUSPECTS]],
+        "suspects": [_suspect(suspect, numbers, given) for suspect in suspects[:_SUSPECTS]],
         "suspect_rows": len(suspects),
     }
 
@@ -282,9 +281,7 @@ def _curves(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     return curves
 
 
-def _suspect(
-    suspect: Suspect, runs: int, numbers: Sequence[int], given: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _suspect(suspect: Suspect, numbers: Sequence[int], given: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     row, answer = suspect.row, suspect.answer
     word = f"{answer.word}: " if answer.word else ""
     names = {True: "yes", False: "no"} if isinstance(answer.reference, bool) else {}
@@ -294,7 +291,6 @@ def _suspect(
         "prediction": str(names.get(answer.predicted, answer.predicted)),
         "probability": answer.own,
         "confidence": answer.score,
-        **({"seeds": f"{suspect.runs} of {runs} runs"} if runs else {}),
         "text": _text(given[row]),
     }
 

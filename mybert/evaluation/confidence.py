@@ -46,24 +46,18 @@ class Answer(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A row whose label looks incorrect, its least probable answer, and the number of runs that contradict it."""
+    """A row whose label looks incorrect, and its least probable answer."""
 
     row: int
     answer: Answer
-    runs: int
 
 
-def find_suspects(
-    predictions: Sequence[Mapping[str, Any]], references: Sequence[Any], runs: Sequence[Sequence[float]] = ()
-) -> list[Suspect]:
+def find_suspects(predictions: Sequence[Mapping[str, Any]], references: Sequence[Any]) -> list[Suspect]:
     """The rows whose label looks incorrect, the worst first.
 
     A row is contradicted if the model predicts another label with at least the mean probability that rows of that
     label have for it. As many rows are listed as are contradicted: those whose own label is least probable. Of all
     rules of cleanlab 2.9, this one finds flipped labels best (benchmarks/results/few_labels.md).
-
-    Args:
-        runs: the errors of the rows in several runs. Rows that most of them contradict come first.
     """
     of_rows = [_answers(*pair) for pair in zip(predictions, references, strict=True)]
     owns: dict[Any, list[float]] = {}
@@ -76,8 +70,8 @@ def find_suspects(
         count += any(answer.score >= expected.get(answer.classes[1], 1.0) - 1e-9 for answer in false)
         if false:
             worst = min(false, key=lambda answer: answer.own)
-            wrong.append(Suspect(row, worst, sum(errors[row] > 0 for errors in runs)))
-    wrong.sort(key=lambda suspect: (-suspect.runs, suspect.answer.own, -suspect.answer.score, suspect.row))
+            wrong.append(Suspect(row, worst))
+    wrong.sort(key=lambda suspect: (suspect.answer.own, -suspect.answer.score, suspect.row))
     return wrong[:count]
 
 

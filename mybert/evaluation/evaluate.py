@@ -156,7 +156,6 @@ def write_evaluation(
     task: Task,
     settings: EvaluationOptions,
     model: str,
-    runs: Sequence[Sequence[float]] = (),
 ) -> dict[str, int]:
     """Writes results.json, analysis.json, predictions.jsonl, suspects.*, errors.txt and errors.png.
 
@@ -164,14 +163,13 @@ def write_evaluation(
 
     Args:
         model: name of the model.
-        runs: the errors of the rows in several runs of a fine-tuning.
 
     Returns:
         The name of the file of labels that look incorrect, and their number; empty if there are none.
     """
     given, slices = list(split.given()), settings.slices
-    suspects = find_suspects(evaluation.predictions, evaluation.references, runs)
-    analysis = analyse(task, evaluation, split.numbers, given, slices, facts["metric"], suspects, len(runs))
+    suspects = find_suspects(evaluation.predictions, evaluation.references)
+    analysis = analyse(task, evaluation, split.numbers, given, slices, facts["metric"], suspects)
     for column in slices:
         if len(analysis["slices"][column]) == 1:
             print(f"--slices {column}: all rows of {split.source} have the same value, so there is one group")
@@ -209,7 +207,7 @@ def _write_suspects(
             {split.unit: split.numbers[row] + 1, "probability": round(answer.own, 4), "reason": answer.reason()},
             evaluation.references[row],
         )
-        for row, answer, _ in suspects
+        for row, answer in suspects
     ]
     path = folder / f"suspects{LABELLING_FORMS[form]}"
     write_rows_to_label(path, rows, form, model, task)

@@ -139,15 +139,10 @@ class WeightedLoss:
 
 
 class Scoring:
-    """The `compute_metrics` of Trainer: tunes thresholds, writes them into the model's `config`, and scores.
-
-    Attributes:
-        errors: the error of each row in the last evaluation.
-    """
+    """The `compute_metrics` of Trainer: tunes thresholds, writes them into the model's `config`, and scores."""
 
     def __init__(self, task: Task, features: Dataset, rows: Dataset, config: PreTrainedConfig):
         self._task, self._features, self._rows, self._config = task, features, rows, config
-        self.errors: list[float] = []
 
     def __call__(self, evaluation: EvalPrediction) -> dict[str, float]:
         logits = evaluation.predictions
@@ -159,5 +154,4 @@ class Scoring:
         self._config.update(values)
         tuned = self._task.with_config(**values)
         predictions, references = tuned.decode(logits, self._features, self._rows), tuned.references(self._rows)
-        self.errors = tuned.errors(predictions, references)
         return tuned.score(predictions, references)

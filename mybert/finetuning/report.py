@@ -1,7 +1,6 @@
 """The results of a fine-tuning: evaluates the best model and writes results.json, curves, history and manifest."""
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from mybert.evaluation.evaluate import (
 )
 from mybert.finetuning.recipes import print_summaries, summarise
 from mybert.finetuning.summary import check_data
-from mybert.finetuning.training import ERRORS, MODEL, RUNS, Job, Outcome
+from mybert.finetuning.training import MODEL, RUNS, Job, Outcome
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import load_finetuned, new_model
 from mybert.tasks.base import Task
@@ -195,8 +194,7 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             )
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
-            runs = _errors_of_runs(folder.path) if name == "validation" else ()
-            suspects = write_evaluation(place, evaluation, split, facts, task, settings, folder.path.name, runs)
+            suspects = write_evaluation(place, evaluation, split, facts, task, settings, folder.path.name)
             print_evaluation(f"{name}, {split.source}", evaluation, task, suspects, place)
             evaluations[name] = evaluation
     return evaluations
@@ -214,9 +212,3 @@ def _score_teacher(job: Job, name: str) -> dict[str, dict[str, float]]:
             scores[part] = evaluate_rows(teacher.model, task, job.tokenizer, rows, samples=0).metrics
             print(f"{part}, teacher {name}: {task.title(metric)} {format_cell(scores[part].get(metric))}")
     return scores
-
-
-def _errors_of_runs(output: Path) -> list[list[float]]:
-    """The errors of the validation rows in each finished run; empty if there is one run."""
-    files = sorted((output / RUNS).glob(f"*/{ERRORS}"))
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files] if len(files) > 1 else []

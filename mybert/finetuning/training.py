@@ -13,7 +13,7 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from mybert.artifacts.manifest import RESULTS, json_line, write_json
+from mybert.artifacts.manifest import RESULTS, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.objective import Finetuning, Scoring, Shuffling, WeightedLoss
@@ -35,8 +35,6 @@ from tokenization import MyBertTokenizer
 
 RUNS = "runs"  # subfolder of the output with a folder per run
 MODEL = "model"  # subfolder of a run
-ERRORS = "validation_errors.json"
-"""File of a run with the error of each validation row."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,6 @@ def train_run(
             results = {**run.recipe._asdict(), "seed": run.seed, "diverged": str(error)}
         else:
             metrics = trainer.objective.final_metrics() if job.data.validation_features is not None else {}
-            if metrics and processes.is_main_process:
-                (folder / ERRORS).write_text(json_line(trainer.compute_metrics.errors), encoding="utf-8", newline="\n")
             trainer.save_model(str(folder / MODEL))
             results = _results(run, trainer, metrics)
             if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
@@ -153,7 +149,6 @@ def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     if features is not None:
         scoring = Scoring(job.task, features, job.data.splits["validation"].rows, model.config)
         metrics = scoring.score(logits_of(model, job.task, job.tokenizer, features))
-        write_json(folder / ERRORS, scoring.errors)
     model.save_pretrained(folder / MODEL)
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import math
 import re
 import shutil
@@ -308,14 +307,6 @@ def test_the_best_checkpoint_is_kept_and_the_history_and_the_curves_are_those_of
     good = sum(row["label"] == "good" for row in read_lines(two_seeds.folder.parent / "validation.jsonl")) / 17
     best = max(2 * share / (1 + share) for share in (good, 1 - good)) / 2  # one label has an F1, the other 0
     assert [panel.constant for panel in two_seeds.panels] == [None, pytest.approx(best)]
-
-
-def test_suspects_say_in_how_many_runs_they_are_wrong(two_seeds):
-    suspects = json.loads((two_seeds.folder / "validation/analysis.json").read_text())["suspects"]
-    errors = [json.loads(file.read_text()) for file in two_seeds.folder.glob("runs/*/validation_errors.json")]
-    assert len(errors) == 2 and {len(some) for some in errors} == {17}
-    (suspect,) = [row for row in suspects if row["row"] == 17]
-    assert suspect["seeds"] == f"{sum(some[16] > 0 for some in errors)} of 2 runs"
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,6 @@ def test_tags_several_labels_and_choices_have_suspects():
     choices = [{"choice": 0, "scores": [0.9, 0.1]} for _ in range(9)]
     assert [suspect.row for suspect in find_suspects(choices, [0] * 8 + [1])] == [8]
     assert not find_suspects([{"score": 1.5}, {"score": 2.0}], [1.0, 9.0])
-    first, second = find_suspects(several, [["a"]] * 7 + [["b"], []], runs=[[0] * 7 + [0, 1], [0] * 7 + [1, 1]])
-    assert (first.row, first.runs, second.row, second.runs) == (8, 2, 7, 1)
 
 
 def rows_of(model: str) -> list[dict]:

@@ -310,19 +310,17 @@ def _suspects(files: StageFiles, part: str, lines: Sequence[Mapping[str, Any]]) 
     rows = analysis.get("suspects")
     if not rows:
         return None
-    has_seeds = any("seeds" in row for row in rows)
     id_name, named = rows_at(lines, {row["row"] for row in rows})
     cells = [
         (
             *named.get(row["row"], (row["row"], row["text"])),
             *(row["reference"], row["prediction"]),
             *(Share(row[name]) if name in row else None for name in ("probability", "confidence")),
-            *((row.get("seeds", ""),) if has_seeds else ()),
         )
         for row in rows
     ]
     shares = ["probability of the reference", "of the prediction"]
-    columns = [id_name, "input", "reference", "prediction", *shares, *(["incorrect in"] * has_seeds)]
+    columns = [id_name, "input", "reference", "prediction", *shares]
     count = analysis.get("suspect_rows", len(rows))
     listed = "" if count == len(rows) else f" These are the first {len(rows)}."
     written = [path.relative_to(files.folder).as_posix() for path in (files.folder / part).glob("suspects.*")]
