@@ -108,6 +108,8 @@ class Display(TrainerCallback):
     ) -> None:
         if self.first is None or not logs:
             return
+        if self._progress is not None and "loss" in logs:
+            self._progress.update(self._training, description=f"training, loss {format_cell(logs['loss'])}")
         best, names = args.metric_for_best_model, [name for name in logs if name.startswith("eval_")]
         if names:
             names = [name for name in names if best in (None, name) or name == "eval_loss"]

@@ -31,11 +31,12 @@ def test_a_terminal_shows_bars_of_the_training_and_of_an_evaluation():
     display.on_train_begin(None, state, None)
     state.global_step = 300
     display.on_step_end(None, state, None)
+    display.on_log(ARGUMENTS, state, None, logs={"loss": 2.5})
     display.on_prediction_step(None, state, None, eval_dataloader=[0, 1])
     display.on_evaluate(None, state, None)
     display.on_train_end(None, state, None)
     shown = screen.getvalue()
-    for text in ("300 of 400 steps", "1 of 2 batches", "evaluating"):
+    for text in ("300 of 400 steps", "training, loss 2.5", "evaluating"):
         assert text in shown, text
 
 
@@ -47,11 +48,12 @@ def test_the_display_of_a_training_takes_one_line(width):
     display.on_train_begin(None, state, None)
     state.global_step = 200_000
     display.on_step_end(None, state, None)
+    display.on_log(ARGUMENTS, state, None, logs={"loss": 3.456})
     shown = Console(file=io.StringIO(), force_terminal=True, width=width)
     shown.print(display._progress.get_renderable())
     lines = shown.file.getvalue().rstrip("\n").split("\n")
     display.on_train_end(None, state, None)
-    assert len(lines) == 1 and "200,000 of 400,000 steps" in lines[0]
+    assert len(lines) == 1 and "200,000 of 400,000 steps" in lines[0] and "loss 3.456" in lines[0]
 
 
 def test_a_file_gets_no_bar():
