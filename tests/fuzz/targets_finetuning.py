@@ -13,10 +13,10 @@ from targets_text import PARQUET, compressed, of_bytes, of_json
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.inference.predictor import part_of
+from mybert.rows.squad import read_nested
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
 from mybert.tasks.lines import read_lines
-from mybert.tasks.question_answering import read_nested
 from mybert.tasks.reading import read_split
 
 CONLL = b"-DOCSTART- -X- O\n\nAda NNP B-PER\nin IN O\nRome NNP B-LOC\n. . O\n\nBo NNP B-PER\n\xc3\xa9t\xc3\xa9 NN O\n"
