@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this fi
 import pytest
 import torch
 from browser import axe_source, start_browser
+from datasets import arrow_dataset
+from datasets.fingerprint import generate_random_fingerprint
 from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 from open_files import refuse_as_windows_does
@@ -70,6 +72,11 @@ _LONG = {  # more than six seconds of a core: only `make test-long` and `pytest 
     "test_the_tests_of_all_changes_pass",
     "test_a_processor_without_instructions_for_bfloat16_trains_in_float32",
     "test_the_code_of_a_page_runs[export.md]",
+    "test_the_code_of_a_page_runs[tutorial.md]",
+    "test_an_onnx_copy_keeps_the_modules",
+    "test_an_onnx_folder_predicts_and_is_evaluated_as_its_checkpoint[choices]",
+    "test_an_output_is_complete_and_alone_and_replaces_an_old_one_with_overwrite_only[export]",
+    "test_no_byte_of_an_upload_names_a_folder_a_file_the_user_or_the_computer",
 }
 
 
@@ -139,6 +146,14 @@ def quick_pictures():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_fingerprints():
+    """Gives data sets in memory random fingerprints: those of their content take a tenth of the time of the suite."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow_dataset, "generate_fingerprint", lambda dataset: generate_random_fingerprint())
+        yield
+
+
 @pytest.fixture(autouse=True)
 def drawn_pictures(request, monkeypatch):
     if request.node.get_closest_marker("draws"):
@@ -158,13 +173,20 @@ def minilm_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_bert(minilm_folder, tmp_path_factory) -> Path:
-    """A random BERT of two layers of 32 with the tokenizer of the real checkpoint and both pretraining heads."""
+    """A random BERT of two layers of 32 with both pretraining heads and the tokenizer of the real checkpoint.
+
+    It has the first 9,000 of its 30,522 tokens, all characters among them: all would take most of the time of a test.
+    """
     folder = tmp_path_factory.mktemp("tiny_bert")
+    pieces = (minilm_folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:9000]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    tokenizer = json.loads((minilm_folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["model"]["vocab"] = {piece: number for number, piece in enumerate(pieces)}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    shutil.copy(minilm_folder / "tokenizer_config.json", folder)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     torch.manual_seed(0)
-    MyBertForPreTraining(MyBertConfig(**sizes, initializer_range=0.1)).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copy(minilm_folder / name, folder)
+    MyBertForPreTraining(MyBertConfig(len(pieces), **sizes, initializer_range=0.1)).save_pretrained(folder)
     return folder
 
 

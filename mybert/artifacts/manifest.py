@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -177,10 +178,16 @@ def check_maker(made: Path, recorded: dict[str, str], model: str, remedy: str) -
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect results."""
     package_versions = {"python": platform.python_version()}
+    return package_versions | _package_versions()
+
+
+@functools.cache
+def _package_versions() -> dict[str, str]:
+    versions = {}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            package_versions[name] = importlib.metadata.version(name)
-    return package_versions
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 class DataInMemory(str):

@@ -1,6 +1,8 @@
 """Sentence encoders: vectors are those of sentence-transformers, whatever their modules are."""
 
+import functools
 import json
+import shutil
 
 import numpy as np
 import onnxruntime
@@ -28,20 +30,33 @@ from mybert.settings.shared import POOLING_MODES
 TEXTS = ["She ate a green apple.", "", "Apple reported earnings, didn't it?", "word " * 60, "QUITE LOUD", "ok"]
 
 
-@pytest.fixture
-def encoder(tiny_bert, tmp_path):
-    """Saves a sentence encoder with the given modules after the BERT, and returns its folder."""
+@pytest.fixture(scope="module")
+def save(tiny_bert):
+    """A function that saves a sentence encoder with the given modules after the BERT, and returns its folder."""
 
-    def encoder(*modules, length=40, **settings):
-        model = SentenceTransformer(
-            modules=[Transformer(str(tiny_bert), max_seq_length=length), *modules], device="cpu"
-        )
+    def save(folder, *modules, length=40, **settings):
+        first = Transformer(str(tiny_bert), max_seq_length=length)
+        model = SentenceTransformer(modules=[first, *modules], device="cpu")
         for name, value in settings.items():
             setattr(model, name, value)
-        model.save(str(tmp_path / "encoder"))
-        return tmp_path / "encoder"
+        model.save(str(folder))
+        return folder
 
-    return encoder
+    return save
+
+
+@pytest.fixture
+def encoder(save, tmp_path):
+    return functools.partial(save, tmp_path / "encoder")
+
+
+@pytest.fixture(scope="module")
+def with_dense_layer(save, tmp_path_factory):
+    """An encoder with settings that change nothing; tests change copies of it."""
+    folder = save(tmp_path_factory.mktemp("dense") / "encoder", Pooling(32), Dense(32, 8))
+    change_json(folder / "sentence_bert_config.json", model_args={"trust_remote_code": True}, unpad_inputs=False)
+    assert difference(folder) < 1e-5
+    return folder
 
 
 def reference(folder, texts=TEXTS, **options) -> np.ndarray:
@@ -330,11 +345,9 @@ def test_a_folder_without_a_bert_is_refused_by_the_name_of_its_module(tmp_path, 
     ],
 )
 def test_a_setting_that_is_damaged_or_changes_vectors_in_another_way_is_refused_by_name(
-    encoder, file, change, message
+    with_dense_layer, tmp_path, file, change, message
 ):
-    folder = encoder(Pooling(32), Dense(32, 8))
-    change_json(folder / "sentence_bert_config.json", model_args={"trust_remote_code": True}, unpad_inputs=False)
-    assert difference(folder) < 1e-5
+    folder = shutil.copytree(with_dense_layer, tmp_path / "encoder")
     change_json(folder / file, **change)
     with pytest.raises(UserError, match=message):
         Embedder(str(folder), device="cpu").texts(TEXTS)

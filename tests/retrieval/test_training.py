@@ -23,6 +23,7 @@ FACTS = (
     ("capital france", "paris"), ("largest planet", "jupiter"), ("red fruit", "apple"), ("frozen water", "ice"),
 )  # fmt: skip
 QUICK = ("--learning-rate=0.003", "--per-device-train-batch-size=4", "--num-train-epochs=30", "--dropout=0")
+QUICK += ("--eval-strategy=steps", "--eval-steps=20", "--save-strategy=steps", "--save-steps=20")
 FAST = (*QUICK, "--validation-share", "0")
 
 
@@ -229,7 +230,7 @@ def test_settings_that_do_not_fit_are_refused(given, message):
         FinetuneSettings(model="model", output="out", **given)
 
 
-@pytest.mark.parametrize(("words", "expected"), [(20, 64), (90, 512)])
+@pytest.mark.parametrize(("words", "expected"), [(15, 64), (90, 512)])
 def test_a_model_reads_more_if_the_documents_are_longer(finetune, tiny_bert, tmp_path, words, expected):
     model = SentenceTransformer(str(tiny_bert), device="cpu")
     model.max_seq_length = 64
