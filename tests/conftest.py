@@ -186,7 +186,8 @@ def tiny_bert(minilm_folder, tmp_path_factory) -> Path:
     shutil.copy(minilm_folder / "tokenizer_config.json", folder)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     torch.manual_seed(0)
-    MyBertForPreTraining(MyBertConfig(len(pieces), **sizes, initializer_range=0.1)).save_pretrained(folder)
+    config = MyBertConfig(vocab_size=len(pieces), **sizes, initializer_range=0.1)
+    MyBertForPreTraining(config).save_pretrained(folder)
     return folder
 
 

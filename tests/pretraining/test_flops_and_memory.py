@@ -96,7 +96,7 @@ def peak_bytes(model, batch, half):
 )
 def test_memory_is_near_what_a_step_allocates(length, how):
     config = MyBertConfig.from_size("mini", vocab_size=8000)
-    lengths = [length] * (2048 // length)
+    lengths = [length] * (1024 // length)
     labelled = round(0.15 * sum(lengths))
     model = MyBertForPreTraining(config).train()
     if how.get("checkpointing"):
