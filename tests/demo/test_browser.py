@@ -4,6 +4,7 @@ import csv
 import json
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.request import Request, urlopen
@@ -15,8 +16,10 @@ from mybert import Embedder, Predictor, UserError, build_index
 from mybert.demo.run import serve
 from mybert.demo.settings import DemoSettings
 
-pytestmark = pytest.mark.slow
-pytest.importorskip("gradio", reason="Gradio is not installed")
+pytestmark = [  # importing Gradio takes seconds
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("gradio") is None, reason="Gradio is not installed"),
+]
 Keys = pytest.importorskip("selenium.webdriver", reason="selenium is not installed").Keys
 NAMES = ("classifier", "tagger", "reader", "chooser", "filler", "multi")
 CONTEXT = "Ann sings in Rome. Bert is in the sea."
