@@ -140,7 +140,7 @@ def test_the_help_of_every_command_lists_its_options_and_three_examples(name, fl
     shown = capsys.readouterr().out
     assert ended.value.code == 0 and shown.startswith(f"usage: mybert {name} ")
     options = options_of(map(complete, COMMANDS[name].settings_types())).values()
-    listed = re.findall(r"^  (--[\w-]+)", shown, re.M)
+    listed = re.findall(r"^  (--[\w-]+)", shown.replace("--[no-]", "--"), re.M)
     for option in options:
         if option.field.metadata.get("help") == argparse.SUPPRESS:
             continue
