@@ -27,6 +27,7 @@ from mybert.training import run_progress
 from mybert.training.run_progress import ClockProgress
 
 IMPORTED = time.monotonic()
+QUICK = {"time_budget": "8s", "per_device_train_batch_size": 4}
 
 
 class Ticks:
@@ -174,7 +175,7 @@ def test_a_run_ends_with_its_budget_and_completes_every_schedule(run, ticks, cap
 
 def test_what_is_given_stays_and_what_is_not_is_chosen(run):
     given = {"dropout": 0.2, "length_schedule": ["12:0.5", "24"], "mlm_probability": 0.2}
-    results = read_results(run(learning_rate=7e-4, **given))
+    results = read_results(run(learning_rate=7e-4, **given, **QUICK))
     used = {"learning_rate": 7e-4, "weight_decay": 0.1, "adam_epsilon": 1e-4}
     assert results["training_arguments"].items() >= used.items()
     assert results["settings"].items() >= {**given, "size": "tiny", "optimizer": "muon"}.items()
@@ -183,8 +184,7 @@ def test_what_is_given_stays_and_what_is_not_is_chosen(run):
 
 def test_only_the_first_process_writes_the_plan(run, monkeypatch):
     monkeypatch.setattr(PretrainingArguments, "process_index", 1)
-    quick = {"eval_strategy": "no", "time_budget": "8s", "per_device_train_batch_size": 4}
-    assert not (run(size="tiny", **quick) / "budget.json").exists()
+    assert not (run(size="tiny", eval_strategy="no", **QUICK) / "budget.json").exists()
 
 
 def choices_of(optimizer: str = "muon", given=(), **settings) -> dict:
@@ -381,7 +381,7 @@ def test_a_step_that_does_not_end_in_time_is_estimated_from_the_speed_of_product
 
 def test_a_corpus_without_held_out_documents_needs_no_evaluation(run, corpus_folder, tmp_path):
     corpus = shutil.copytree(corpus_folder, tmp_path / "corpus", ignore=shutil.ignore_patterns("validation"))
-    results = read_results(run(corpus=corpus, time_budget="8s", per_device_train_batch_size=4))
+    results = read_results(run(corpus=corpus, **QUICK))
     assert results["metrics"] == {} and results["steps"] == results["training_arguments"]["max_steps"] > 5
     assert results["tokens_seen"] / results["steps"] == pytest.approx(4 * 16.1, rel=0.2)
 
@@ -429,10 +429,10 @@ def test_a_budget_that_is_too_short_or_no_time_is_refused(run, tmp_path, budget,
 
 
 def test_what_is_given_to_a_resumed_run_is_compared_with_its_plan(run):
-    run(size="tiny")
+    run(size="tiny", **QUICK)
     for name, value in {"learning_rate": 1e-5, "dropout": 0.3}.items():
         with pytest.raises(UserError, match=f"--resume: --{name.replace('_', '-')} is .*, the run was started with"):
-            run(size="tiny", resume=True, **{name: value})
+            run(size="tiny", resume=True, **QUICK, **{name: value})
 
 
 def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):

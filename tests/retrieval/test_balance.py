@@ -109,4 +109,6 @@ def test_cached_gradients_equal_uncached_ones(model):
         features = [model.preprocess(column) for column in texts]
         loss(features, torch.arange(3)).backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
-    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(*gradients, strict=True))
+    largest = max(one.norm() for one in gradients[0])  # gradients of key biases are rounding noise
+    for one, other in zip(*gradients, strict=True):
+        assert (one - other).norm() < 1e-4 * one.norm() + 1e-6 * largest
