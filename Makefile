@@ -30,7 +30,7 @@ test: .venv/installed ## install the dependencies and run the whole test suite
 test-fast: .venv/installed ## run the quick tests only
 	$(OFFLINE) $(BIN)/$(PYTEST) -m "not slow"
 
-test-long: .venv/installed ## run the tests of more than six seconds, which the other targets leave out
+test-long: .venv/installed ## run the tests of more than four seconds, which the other targets leave out
 	$(OFFLINE) $(BIN)/$(PYTEST) -m long
 
 coverage: .venv/installed ## run the test suite and report line coverage in build/coverage

@@ -53,7 +53,7 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "serving": "answers limits",
 }
 
-_LONG = {  # more than six seconds of a core: only `make test-long` and `pytest -m long` run them
+_LONG = {  # more than four seconds of a core: only `make test-long` and `pytest -m long` run them
     "test_a_kill_at_any_file_operation_leaves_the_index_before_or_after_a_change",
     "test_a_published_model_loads_in_a_clean_process_online_and_offline_in_two_versions_of_its_code",
     "test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert",
@@ -77,6 +77,10 @@ _LONG = {  # more than six seconds of a core: only `make test-long` and `pytest 
     "test_an_onnx_folder_predicts_and_is_evaluated_as_its_checkpoint[choices]",
     "test_an_output_is_complete_and_alone_and_replaces_an_old_one_with_overwrite_only[export]",
     "test_no_byte_of_an_upload_names_a_folder_a_file_the_user_or_the_computer",
+    "test_on_a_full_disk_the_old_output_stays_or_none_is_left[export]",
+    "test_every_character_is_read_as_by_bert",
+    "test_rates_and_steps_of_a_given_schedule_are_kept",
+    "test_a_resumed_run_of_little_text_ends_after_as_many_passes",
 }
 
 
