@@ -63,7 +63,13 @@ def build_corpus(settings: CorpusSettings) -> Path:
     job = _describe_job(settings, sources, tokenizer)
     if finished_run(settings, job):
         return Path(settings.output)
-    staged = work_folder(settings, job, lambda scratch: open_stored(scratch) is not None, stage="corpus")
+    staged = work_folder(
+        settings,
+        job,
+        lambda scratch: open_stored(scratch) is not None,
+        stage="corpus",
+        inputs=[*settings.inputs, settings.tokenizer],
+    )
     with staged as (folder, scratch):
         tokenizer.save_pretrained(folder / "tokenizer")
         left = open_stored(scratch)

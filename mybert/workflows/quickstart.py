@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mybert.artifacts.manifest import MANIFEST, fingerprint, read_manifest
-from mybert.artifacts.staging import refuse_existing
 from mybert.common.errors import UserError
 from mybert.common.languages import LANGUAGES, is_language, normalization
 from mybert.common.quantities import counted, duration
@@ -109,8 +108,6 @@ def quickstart(settings: QuickstartSettings) -> Path:
     output = Path(settings.output)
     uncased, strip_accents = normalization(settings.language, settings.uncased, settings.strip_accents)
     settings = dataclasses.replace(settings, uncased=uncased, strip_accents=strip_accents)
-    if not settings.overwrite and not settings.resume:
-        refuse_existing(output, overwrite=False)
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
     print("\n1. train a WordPiece vocabulary")

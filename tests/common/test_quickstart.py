@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mybert.artifacts.manifest import read_manifest, write_manifest
+from mybert.artifacts.places import check_places
 from mybert.common.errors import UserError
 from mybert.pretraining.planning.measurement import StepTimes
 from mybert.training.stopping import Preempted
@@ -45,7 +46,7 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
     with pytest.raises(Preempted):
         quickstart(QuickstartSettings(**given))
     with pytest.raises(UserError, match="holds an unfinished run; add --resume"):
-        quickstart(QuickstartSettings(**given))
+        check_places([QuickstartSettings(**given)])
     for changed, made in (
         ({"seed": 1}, "corpus was made with --seed 0, not --seed 1"),
         ({"language": "de"}, "tokenizer was made with --language en, not --language de"),

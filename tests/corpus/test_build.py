@@ -244,6 +244,15 @@ def test_unsuitable_tokenizers_are_refused(build, make_documents, write_jsonl, t
         build([chinese])
 
 
+def test_an_output_that_holds_the_text_is_not_replaced(build, make_documents, write_jsonl):
+    text = Path(write_jsonl(make_documents(20)))
+    folder = build([str(text)])[0]
+    shutil.copy(text, folder / "text.jsonl")
+    with pytest.raises(UserError, match="holds the input"):
+        build([str(folder / "text.jsonl")], overwrite=True)
+    assert (folder / "text.jsonl").is_file()
+
+
 @pytest.mark.parametrize("options", [{"nsp": False}, {"dupe_factor": 2, "max_length": 32}])
 def test_the_disk_space_used_is_near_the_estimate(options, build, make_documents, write_jsonl, capsys, monkeypatch):
     sizes = {}
