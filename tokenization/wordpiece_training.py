@@ -37,10 +37,12 @@ def train_wordpiece(
         progress: called with each number of pieces found.
 
     Raises:
-        ValueError: a setting is out of range; the message gives the minimum `vocab_size`.
+        ValueError: `vocab_size` is too small; the message gives the minimum.
     """
     vocabulary = _always_there(do_lower_case)
-    _check(vocab_size, len(vocabulary), min_frequency, character_coverage, pad_to_multiple_of)
+    if vocab_size < len(vocabulary):
+        least = f"special tokens and ASCII characters need at least {len(vocabulary)}"
+        raise ValueError(f"vocab_size is {vocab_size}; {least}")
     words = {word: n for word, n in word_counts.items() if len(word) <= MAX_WORD_CHARACTERS}
     vocabulary += _rare_alphabet(words, character_coverage, set(vocabulary), (vocab_size - len(vocabulary)) // 2)
     known = set(vocabulary)
@@ -59,17 +61,6 @@ def train_wordpiece(
 def least_vocab_size(do_lower_case: bool) -> int:
     """Minimum size of a vocabulary: special tokens and ASCII characters."""
     return len(_always_there(do_lower_case))
-
-
-def _check(vocab_size: int, least: int, min_frequency: int, coverage: float, multiple: int) -> None:
-    if vocab_size < least:
-        raise ValueError(f"vocab_size is {vocab_size}; special tokens and ASCII characters need at least {least}")
-    if min_frequency < 1:
-        raise ValueError(f"min_frequency is {min_frequency}; expected at least 1")
-    if not 0 < coverage <= 1:
-        raise ValueError(f"character_coverage is {coverage}; expected above 0 and up to 1")
-    if multiple < 1:
-        raise ValueError(f"pad_to_multiple_of is {multiple}; expected at least 1")
 
 
 def _always_there(do_lower_case: bool) -> list[str]:
