@@ -1,10 +1,7 @@
 """The Trainer of all trainings: sealed checkpoints, exact resume, stopping, logs."""
 
-import contextlib
 import functools
 import itertools
-import json
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,17 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
-from transformers import (
-    EarlyStoppingCallback,
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 
@@ -37,12 +24,16 @@ from mybert.training.log import History, settle_trackers
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective
+from mybert.training.resuming import (
+    METRICS,
+    StartOfTraining,
+    patience_is_spent,
+    saved_metrics,
+    without_comparison_of_arguments,
+)
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
 from mybert.training.speed import StepMeasures, StepTimer
 from mybert.training.stopping import Preempted, StopOnSignal
-
-METRICS = "training_metrics.json"
-"""File of a checkpoint with the clock, the steps since the last log, and the numbers of skipped steps."""
 
 
 class RunTrainer(Trainer):
@@ -102,7 +93,7 @@ class RunTrainer(Trainer):
         print_lines(self)
         settle_trackers(self)
         timer = StepTimer(self.report_speed, stop=dry_run)
-        start = _StartOfTraining(self.metrics, self.history)
+        start = StartOfTraining(self.metrics, self.history)
         self.measures = StepMeasures()
         for callback in (
             SetSamplerEpoch(),
@@ -149,7 +140,7 @@ class RunTrainer(Trainer):
             steps = self.planned_steps()
             if self.is_world_process_zero():
                 print(f"--resume: {self.course.resumed_message(state, steps)}")
-            if state.global_step >= steps or _patience_is_spent(state):  # Trainer would train one more step or epoch
+            if state.global_step >= steps or patience_is_spent(state):  # Trainer would train one more step or epoch
                 self._load_finished(checkpoint, state)
                 return False
         preempted = False
@@ -163,11 +154,11 @@ class RunTrainer(Trainer):
         return True
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        saved = _saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {}
+        saved = saved_metrics(resume_from_checkpoint) if resume_from_checkpoint else {}
         self.metrics.load_state_dict(saved)
         self.nonfinite.skipped = list(saved.get("skipped", []))
         self._resume_threads(saved.get("threads"))
-        with _without_comparison_of_arguments():
+        with without_comparison_of_arguments():
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _load_finished(self, checkpoint: Path, state: TrainerState) -> None:
@@ -175,7 +166,7 @@ class RunTrainer(Trainer):
         if self.args.load_best_model_at_end and state.best_global_step:
             best = checkpoint.with_name(f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
         self._load_from_checkpoint(str(best))
-        self.metrics.load_state_dict(_saved_metrics(checkpoint))
+        self.metrics.load_state_dict(saved_metrics(checkpoint))
         self.history.restart(self.args.output_dir, state.log_history)
 
     # Batches
@@ -388,61 +379,3 @@ def label_count(batch: Mapping[str, Tensor]) -> Tensor:
     """The number of labels of a batch; -100 stands for none, in regression it is a number."""
     labels = batch["start_positions"] if "start_positions" in batch else batch["labels"]
     return torch.tensor(labels.numel()) if labels.is_floating_point() else (labels != -100).sum()
-
-
-class _StartOfTraining(TrainerCallback):
-    """Starts clock and history, also when training restarts with a smaller batch; measures which cores are free.
-
-    Of a resumed run, finds the best checkpoint again, and logs, evaluates and saves as its arguments say.
-    """
-
-    def __init__(self, metrics: TrainingMetrics, history: History):
-        self.metrics, self.history = metrics, history
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        # the folder may have been moved since the path was stored
-        folder = str(args.output_dir)
-        best = Path(folder) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-        if best.is_dir():
-            state.best_model_checkpoint = str(best)
-        state.compute_steps(args, state.max_steps)  # Trainer would keep those of the checkpoint
-        self.history.restart(folder, state.log_history)
-        self.metrics.start()
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        threads.share()
-
-    on_prediction_step = on_step_end
-
-
-@contextlib.contextmanager
-def _without_comparison_of_arguments() -> Iterator[None]:
-    """Hides transformers' warning of arguments that differ from those of the checkpoint.
-
-    It takes a share of the steps and its number of steps as different. `RunFingerprint` compares what must not change.
-    """
-
-    def is_another(record: logging.LogRecord) -> bool:
-        return "(from trainer_state.json)" not in record.getMessage()
-
-    loggers = [logging.getLogger(f"transformers.{name}") for name in ("trainer", "trainer_utils")]  # by version
-    for logger in loggers:
-        logger.addFilter(is_another)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(is_another)
-
-
-def _saved_metrics(checkpoint: str | Path) -> dict[str, Any]:
-    return json.loads((Path(checkpoint) / METRICS).read_text(encoding="utf-8"))
-
-
-def _patience_is_spent(state: TrainerState) -> bool:
-    callbacks: Any = state.stateful_callbacks  # a dictionary in a state that is saved
-    stopping = callbacks.get(EarlyStoppingCallback.__name__)
-    return (
-        stopping is not None
-        and stopping["attributes"]["early_stopping_patience_counter"] >= stopping["args"]["early_stopping_patience"]
-    )
