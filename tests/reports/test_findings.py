@@ -227,6 +227,13 @@ def test_lower_scores_of_truncated_rows_are_an_observation_and_not_a_cause(tmp_p
         assert next(finding for finding in found if finding.name == "truncation").title.startswith(title)
 
 
+def test_a_word_that_all_of_a_few_rows_have_does_not_give_their_label_away(tmp_path):
+    for rows, level in ((3, "green"), (10, "red")):
+        words = [one | {"with_label": rows, "rows": rows, "without": 0} for one in giveaway(1.0)]
+        folder = write_stage(tmp_path / str(rows), "finetune", {"results/data_checks/giveaway_words": words})
+        assert {finding.name: finding.level for finding in doctor(folder)}["giveaway"] == level
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "pearson"])
 def test_rows_with_one_answer_do_not_say_that_nothing_was_learned(metric, tmp_path):
     constants = Regression(MyBertConfig(num_labels=1)).constants([0.1] * 3)

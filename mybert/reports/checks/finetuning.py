@@ -10,6 +10,7 @@ _RARE_RED, _RARE_AMBER = 5, 20  # rows of a label
 _FEW_RED, _FEW_AMBER = 2, 4  # in the training for few labels
 _LEAK_AMBER, _LEAK_RED = 0.005, 0.05  # of the evaluated rows
 _GIVEAWAY_AMBER, _GIVEAWAY_RED = 0.85, 0.95  # F1 of a rule "this word, this label"
+_GIVEAWAY_ROWS = 10  # of the label; fewer have a word in common by chance
 
 
 def leaking_rows(files: StageFiles) -> Iterator[Finding]:
@@ -39,6 +40,7 @@ def words_that_give_labels_away(files: StageFiles) -> Iterator[Finding]:
     words = files.results.get("data_checks", {}).get("giveaway_words")
     if words is None:
         return
+    words = [word for word in words if word["rows"] >= _GIVEAWAY_ROWS]
     title = "No single word gives a label away"
     if not words:
         yield passed("giveaway", title, "The most telling single word tells little.")
