@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -197,7 +198,9 @@ def fit_head(
     fit = LogisticRegression(C=_PENALTY, max_iter=1000, class_weight="balanced" if class_weights else None).fit
     weight, bias = np.zeros(head.weight.shape), np.full(len(head.bias), _ABSENT)
     if model.config.problem_type == SINGLE and len({*targets.argmax(1).tolist()}) > 1:
-        fitted = fit(vectors, targets.argmax(1))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The number of unique classes")  # is large beside few rows
+            fitted = fit(vectors, targets.argmax(1))
         halves = np.array([[-0.5], [0.5]]) if len(fitted.classes_) == 2 else np.eye(len(fitted.classes_))
         weight[fitted.classes_], bias[fitted.classes_] = halves @ fitted.coef_, halves @ fitted.intercept_
     else:

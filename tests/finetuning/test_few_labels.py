@@ -72,6 +72,14 @@ def test_the_model_is_a_bert_whose_head_is_the_logistic_regression_of_means(
     assert np.abs(margin.numpy() - fit.decision_function(vectors)).max() < 0.05
 
 
+def test_many_labels_for_few_rows_are_no_warning_of_scikit_learn(tiny_checkpoint, recwarn):
+    rows = [{"text": f"a film {number}", "label": f"label {number % 14}"} for number in range(24)]
+    task, tokenizer, rows, features = prepared(tiny_checkpoint, rows)
+    targets = task.kind.targets(rows["label"][:])
+    few_labels.fit_head(new_model(task, str(tiny_checkpoint)), features, targets, task.collator(tokenizer))
+    assert not [warning for warning in recwarn if "unique classes" in str(warning.message)]
+
+
 def test_the_contrastive_loss_is_that_of_its_formula():
     vectors = torch.nn.functional.normalize(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), dim=1)
     labels = torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]])
