@@ -436,13 +436,13 @@ def test_what_is_given_to_a_resumed_run_is_compared_with_its_plan(run):
 
 
 def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):
-    output = run(size="tiny")
+    output = run(size="tiny", **QUICK)
     for path in output.glob("checkpoint-*"):
         shutil.rmtree(path)
-    for name, change in {"manifest.json": {"complete": False}, "budget.json": {"seconds": 15.5}}.items():
+    for name, change in {"manifest.json": {"complete": False}, "budget.json": {"seconds": 7.8}}.items():
         (output / name).write_text(json.dumps(json.loads((output / name).read_text()) | change))
-    with pytest.raises(UserError, match=r"--resume: 1[0-9] s of the time budget of 16 s are used.*no checkpoint"):
-        run(size="tiny", resume=True)
+    with pytest.raises(UserError, match=r"--resume: [78]\S* s of the time budget of 8 s are used.*no checkpoint"):
+        run(size="tiny", resume=True, **QUICK)
 
 
 def test_shares_of_the_steps_are_shares_of_the_time_and_a_resumed_run_may_leave_them_out(run):
