@@ -60,12 +60,8 @@ def targets_of(task: Task, outputs: Outputs, labels: Sequence[str]) -> list[Targ
         raise UserError(f"--labels {unknown[0]}: {has}")
     find = next(function for kind, function in _FINDERS.items() if isinstance(task, kind))
     context = _Context(task, outputs, labels)
-    rows = zip(outputs.rows, outputs.predictions, features_of_rows(outputs), strict=True)
-    return [
-        Target(number, *fields)
-        for number, (row, prediction, some) in enumerate(rows)
-        for fields in find(context, row, prediction, some)
-    ]
+    rows = zip(outputs.predictions, features_of_rows(outputs), strict=True)
+    return [Target(number, *fields) for number, row in enumerate(rows) for fields in find(context, *row)]
 
 
 def features_of_rows(outputs: Outputs) -> list[list[int]]:
@@ -82,7 +78,7 @@ class _Context(NamedTuple):
     labels: Sequence[str]
 
 
-def _classes(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _classes(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
     """Each label for each window; the number of a regression."""
     config = context.task.config
     names = context.labels or prediction.get("labels") or [prediction.get("label")]
@@ -94,7 +90,7 @@ def _classes(context: _Context, row: dict, prediction: dict, features: list[int]
             yield feature, "score" if name is None else name, np.eye(config.num_labels)[label]
 
 
-def _tags(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _tags(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
     """The mean log-odds of the tags of each entity, or of each word's tag if tags do not name entities."""
     ids, tags = context.task.config.label2id, prediction["tags"]
     for first, last, name in context.task.spans(tags):
@@ -111,7 +107,7 @@ def _tags(context: _Context, row: dict, prediction: dict, features: list[int]) -
                 break
 
 
-def _answer(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _answer(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
     """The score of the answer in the window with all of it and most context, or of "no answer" in the first window."""
     best, most = (features[0], 0, 0), (0, -1)  # tokens of the answer, and of the context on its shorter side
     for feature in features if prediction["answer"] else ():
@@ -131,12 +127,12 @@ def _answer(context: _Context, row: dict, prediction: dict, features: list[int])
     yield feature, prediction["answer"] or "no answer", weights
 
 
-def _choice(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _choice(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
     """The score of the predicted choice, which the model computes without the others."""
     yield features[0], prediction["text"], np.ones(1), prediction["choice"]
 
 
-def _similarity(context: _Context, row: dict, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _similarity(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
     """The cosine as a function of each text; the vector of the other text is constant."""
     first, second = features
     for feature, other, name in ((first, second, "text"), (second, first, "text_pair")):

@@ -141,21 +141,19 @@ def _tagged(name: str) -> Iterator[_Row]:
     """TREC's documents and topics."""
     with open_text(name) as file:
         content = file.read()
-    found = False
-    for number, match in enumerate(_DOCUMENT.finditer(content), 1):
-        found = True
+    documents, topics = list(_DOCUMENT.finditer(content)), list(_TOPIC.finditer(content))
+    if not documents and not topics:
+        raise UserError(f"{name} begins with < and has neither <DOC> nor <top>; expected TREC's tags, or rows")
+    for number, match in enumerate(documents, 1):
         fields: dict[str, str] = {}
         for tag, text in _FIELD.findall(match[1]):
             fields[tag.lower()] = joined(fields.get(tag.lower(), ""), " ".join(text.split()))
         title = fields.pop("title", "") or fields.pop("headline", "")
         key = fields.pop("docno", None)
         yield key, title, " ".join(text for text in fields.values() if text), f"document {number}"
-    for number, match in enumerate(_TOPIC.finditer(content), 1):
-        found = True
+    for number, match in enumerate(topics, 1):
         fields = {tag.lower(): " ".join(_TOPIC_WORDS.sub("", text).split()) for tag, text in _FIELD.findall(match[1])}
         yield fields.get("num"), "", fields.get("title") or fields.get("desc", ""), f"topic {number}"
-    if not found:
-        raise UserError(f"{name} begins with < and has neither <DOC> nor <top>; expected TREC's tags, or rows")
 
 
 def _table(source: Source, problems: Problems) -> Iterator[_Row]:
