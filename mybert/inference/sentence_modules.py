@@ -216,8 +216,8 @@ def _kind(entry: dict[str, str]) -> str:
 
 
 def _read_encoder_settings(modules: SentenceModules) -> None:
-    file = Path(modules.encoder) / "sentence_bert_config.json"
-    settings = read_json_object(file, "copy it again") if file.is_file() else {}
+    file = min(Path(modules.encoder).glob("sentence_*_config.json"), default=None)  # one, named after some encoder
+    settings = {} if file is None else read_json_object(file, "copy it again")
     length = settings.pop("max_seq_length", None)
     if length is not None and (type(length) is not int or length < 3):
         raise UserError(f"{file}: max_seq_length is {length!r}, expected a whole number of at least 3")

@@ -22,7 +22,7 @@ _JUDGEMENT = (
     ("score", "relevance", "grade", "rel", "label"),
 )
 _DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
-_TREC = ("<doc", "<top", "<?xml")  # Markdown may begin with another tag
+_TREC = ("<doc", "<top", "<?xml")  # other texts may begin with another tag
 _TOPIC = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"<(\w+)[^>]*>([^<]*)")
 _TOPIC_WORDS = re.compile(r"^\s*(Number|Topic):?\s*", re.IGNORECASE)
@@ -101,8 +101,11 @@ def _rows(source: Source, what: str, problems: Problems) -> Iterator[_Row]:
     if source.name == STDIN:
         raise UserError("a collection cannot be read from standard input; save it to a file")
     head = _first_line(source)
-    if head.lstrip().lower().startswith(_TREC):
-        yield from _tagged(source.name)
+    tagged = list(_tagged(source.name)) if head.lstrip().startswith("<") else []
+    if tagged:
+        yield from tagged
+    elif head.lstrip().lower().startswith(_TREC):
+        raise UserError(f"{source.name} has neither <DOC> nor <top>; expected TREC's tags, or rows")
     elif source.kind in (".txt", ".tsv") and "\t" in head and not _names_columns(head):
         yield from _two_columns(source.name, problems)
     elif source.kind == ".txt" and what == "documents":
@@ -138,20 +141,17 @@ def _two_columns(name: str, problems: Problems) -> Iterator[_Row]:
 
 
 def _tagged(name: str) -> Iterator[_Row]:
-    """TREC's documents and topics."""
+    """TREC's documents and topics; none of a text with other tags."""
     with open_text(name) as file:
         content = file.read()
-    documents, topics = list(_DOCUMENT.finditer(content)), list(_TOPIC.finditer(content))
-    if not documents and not topics:
-        raise UserError(f"{name} begins with < and has neither <DOC> nor <top>; expected TREC's tags, or rows")
-    for number, match in enumerate(documents, 1):
+    for number, match in enumerate(_DOCUMENT.finditer(content), 1):
         fields: dict[str, str] = {}
         for tag, text in _FIELD.findall(match[1]):
             fields[tag.lower()] = joined(fields.get(tag.lower(), ""), " ".join(text.split()))
         title = fields.pop("title", "") or fields.pop("headline", "")
         key = fields.pop("docno", None)
         yield key, title, " ".join(text for text in fields.values() if text), f"document {number}"
-    for number, match in enumerate(topics, 1):
+    for number, match in enumerate(_TOPIC.finditer(content), 1):
         fields = {tag.lower(): " ".join(_TOPIC_WORDS.sub("", text).split()) for tag, text in _FIELD.findall(match[1])}
         yield fields.get("num"), "", fields.get("title") or fields.get("desc", ""), f"topic {number}"
 

@@ -1,5 +1,6 @@
 """Rows of queries and passages, under the column names of sentence-transformers, BEIR and their neighbours."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -156,8 +157,8 @@ def _columns(name: str, present: Sequence[str], given: Mapping[str, str]) -> _Co
 
 
 def _pairs_of(table: Split, columns: _Columns, errors: str) -> Pairs:
-    rows = list(_values(table, columns, Problems(errors, Counter())))
-    left_out = len(table.rows) - len(rows)
+    problems = Problems(errors, Counter())
+    rows, left_out = list(_values(table, columns, problems)), problems.skipped.total()
     scores = [score for *_, score in rows if score is not None]
     if any(not score.is_integer() for score in scores):
         scored = [ScoredPair(query, p, score) for query, positives, _, score in rows for p in positives]
@@ -210,6 +211,6 @@ def _texts(value: Any) -> list[str]:
 
 def _number(value: Any) -> float | None:
     try:
-        return float(value)
+        return float(value) if math.isfinite(float(value)) else None
     except (TypeError, ValueError):
         return None

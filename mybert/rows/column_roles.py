@@ -21,7 +21,7 @@ def choose_columns(
     """
     columns = {role: column for role, column in given.items() if role in wanted}
     absent = []
-    for column in columns.values():
+    for column in dict.fromkeys(columns.values()):
         if column not in names:
             absent += [name for name in map(str.strip, column.split(",")) if name not in names] or [column]
     for role, usual in wanted.items():

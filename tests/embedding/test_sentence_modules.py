@@ -102,10 +102,13 @@ def test_length_case_and_dimensions_follow_the_folder(encoder):
     assert (embedder.max_length, embedder.truncated, embedder.width) == (16, 1, 12)
 
 
-@pytest.mark.parametrize("own", [16, 64])
-def test_the_length_of_the_encoder_replaces_that_of_the_tokenizer_and_the_end_is_kept_if_it_says_so(encoder, own):
+@pytest.mark.parametrize(("own", "kind"), [(16, "roberta"), (64, "bert")])
+def test_the_length_of_the_encoder_replaces_that_of_the_tokenizer_and_the_end_is_kept_if_it_says_so(
+    encoder, own, kind
+):
     folder = encoder(Pooling(32), length=40)
     change_json(folder / "sentence_bert_config.json", max_seq_length=own)
+    (folder / "sentence_bert_config.json").rename(folder / f"sentence_{kind}_config.json")
     change_json(folder / "tokenizer_config.json", truncation_side="left")
     texts = [" ".join(f"tree {number}" for number in range(50)), *TEXTS]
     embedder = Embedder(str(folder), device="cpu")

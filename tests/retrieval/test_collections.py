@@ -16,7 +16,7 @@ FORMATS = {
     "docs.csv": "docno,title,text\nd1,Cats,They sleep.\nd2,,Dogs run.\n",
     "docs.tsv": "id\ttitle\ttext\nd1\tCats\tThey sleep.\nd2\t\tDogs run.\n",
     "collection.tsv": "d1\tCats\tThey sleep.\nd2\tDogs run.\n",
-    "trec.txt": "<DOC>\n<DOCNO> d1 </DOCNO>\n<TITLE>Cats</TITLE>\n<TEXT>\nThey\nsleep.\n</TEXT>\n</DOC>\n"
+    "trec.txt": "<!-- 1 -->\n<DOC>\n<DOCNO> d1 </DOCNO>\n<TITLE>Cats</TITLE>\n<TEXT>\nThey\nsleep.\n</TEXT>\n</DOC>\n"
     "<DOC><DOCNO>d2</DOCNO><TEXT>Dogs run.</TEXT></DOC>",
 }
 TOPICS = """<top>

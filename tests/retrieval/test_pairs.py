@@ -64,6 +64,7 @@ def test_columns_name_what_has_no_usual_name(read):
         ({"query": " ", "positive": "p"}, {}, "line 1: 'query' has no text"),
         ({"query": "q", "positive": None}, {}, "line 1: 'positive' has no text"),
         ({"query": "q", "positive": "p", "score": "high"}, {}, r"line 1: 'score' is no number \('high'\)"),
+        ({"query": "q", "positive": "p", "score": "nan"}, {}, r"line 1: 'score' is no number \('nan'\)"),
         ({"query": "q", "positive": "p"}, {"positive": "answer"}, "no column 'answer'"),
         ({"query": "q", "positive": "p"}, {"text": "positive"}, "expected one of query, positive, negatives, score"),
     ],
@@ -74,8 +75,8 @@ def test_rows_that_cannot_be_used_are_named(read, row, columns, message):
 
 
 def test_skipped_rows_are_counted(read):
-    found = read([{"query": "q", "positive": "p"}, {"query": "q", "positive": ""}], errors="skip")
-    assert (len(found.pairs), found.left_out) == (1, 1)
+    found = read([{"query": ["q", "r"], "positive": "p"}, {"query": ["q"], "positive": ""}], errors="skip")
+    assert (len(found.pairs), found.left_out) == (2, 1)
 
 
 def test_the_queries_of_a_share_are_held_out_with_all_their_rows(read):
