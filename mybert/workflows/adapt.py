@@ -1,11 +1,13 @@
 """`mybert adapt`: add words of a domain to a BERT and continue its pretraining on text of the domain."""
 
+import contextlib
 import copy
 import dataclasses
 import gc
 import itertools
 import json
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
 from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
+from mybert.artifacts.staging import is_vacant, report_full_disk
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.quantities import Duration
@@ -73,15 +76,17 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end
         print(f"the run in {settings.output} is finished: no step is left to train")
         return folder.path
-    with folder.opened():
+    with _new_preparation(settings, arguments, folder) as prepared, folder.opened():
         work = folder.path / _WORK
         try:
+            if prepared:
+                prepared.rename(work)
             facts = _prepared(settings, arguments, work)
             counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
             _train(settings, arguments, work, new_ids, facts["new_head"], started)
         except Exception:  # for example a text without a new word, or a time budget that is too short
             if not any((work / name).exists() for name in (_ROWS, _MODEL)):  # no step was trained
-                shutil.rmtree(folder.path)
+                shutil.rmtree(folder.path.resolve())
             raise
         facts |= _compare(settings, work, new_ids, facts["new_head"])
         results = _publish(settings, folder.path, facts)
@@ -100,6 +105,25 @@ def _describe_inputs(settings: AdaptSettings) -> dict[str, dict[str, Any]]:
         inputs |= {name.replace("input", kind, 1): entry for name, entry in sources.items()}
     inputs |= {f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)}
     return inputs | ({"words": identity(settings.words)} if settings.words else {})
+
+
+@contextlib.contextmanager
+def _new_preparation(
+    settings: AdaptSettings, arguments: TrainingArguments, folder: RunFolder
+) -> Iterator[Path | None]:
+    """Yields the preparation of a run that replaces a model, made beside it, so that an error does not cost the model.
+
+    None for other runs, which are prepared in the output folder, where --resume continues.
+    """
+    if folder.is_resumed or is_vacant(folder.path):
+        yield None
+        return
+    path = folder.path.resolve()
+    beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.partial-", dir=path.parent)
+    with report_full_disk(path), beside as temporary:
+        prepared = Path(temporary) / _WORK
+        _prepared(settings, arguments, prepared)
+        yield prepared
 
 
 def _prepared(settings: AdaptSettings, arguments: TrainingArguments, work: Path) -> dict[str, Any]:

@@ -278,6 +278,11 @@ def test_a_text_without_a_new_word_is_refused_and_nothing_is_left(run, tmp_path)
         with pytest.raises(UserError, match="no document holds text"):
             run(str(tmp_path / "out"), **{name: empty})
     assert [path.name for path in tmp_path.iterdir()] == ["texts.jsonl"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "manifest.json").write_text('{"stage": "adapt", "complete": true}')
+    with pytest.raises(UserError, match="no document holds text"):
+        run(str(tmp_path / "out"), inputs=empty, overwrite=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["manifest.json", "out", "texts.jsonl"]
 
 
 def test_a_text_in_a_script_that_the_vocabulary_lacks_is_refused_and_one_in_part_is_reported(run, tmp_path, capsys):
