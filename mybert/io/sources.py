@@ -15,7 +15,7 @@ from mybert.common.quantities import counted
 from mybert.io.files import COMPRESSIONS, PLAIN_TEXT, STDIN, file_format
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
 
-PYTHON_DOCS = "python-docs"
+PYTHON_DOCS, README = "python-docs", "README.md"
 
 _FORMATS = (".txt", *READERS)
 _FIRST_RECORDS = 20
@@ -178,8 +178,11 @@ def _readable(paths: Sequence[Path], name: str) -> list[Source]:
     readable = [Source(str(path), kind) for path in paths if (kind := _known_kind(path))]
     if not readable:
         raise UserError(f"{name} holds no file of a known format ({_known()})")
+    if any(source.kind != ".txt" for source in readable):  # then a README.md is about the data
+        readable = [source for source in readable if Path(source.name).name != README]
     if len(readable) < len(paths):
-        others = sorted({path.suffix or path.name for path in paths if not _known_kind(path)})
+        read = {source.name for source in readable}
+        others = sorted({path.suffix or path.name for path in paths if str(path) not in read})
         skipped = counted(len(paths) - len(readable), "file")
         warn_once("%s: skipped %s of other formats (%s)", name, skipped, ", ".join(others))
     return readable

@@ -20,7 +20,7 @@ from mybert.common.quantities import counted
 from mybert.io.dataset_sources import is_saved, open_hub, open_saved
 from mybert.io.files import file_format, is_unicode, open_text
 from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS, Record
-from mybert.io.sources import find_sources
+from mybert.io.sources import README, find_sources
 from mybert.rows.annotations import read_argilla
 from mybert.rows.splits import Split, describe_problems, refuse_rows
 from mybert.rows.tables import table_of_columns
@@ -121,7 +121,8 @@ def _of_dataset(
 
 def _text_files(folder: Path) -> list[str]:
     """The files of a folder if all that can be read are plain texts; none of a copy of a repository of the Hub."""
-    if (folder / "README.md").is_file():
+    readme = folder / README
+    if readme.is_file() and readme.read_bytes().startswith(b"---"):  # a card of the Hub
         return []
     sources = find_sources([str(folder)])
     return [source.name for source in sources] if all(source.kind == ".txt" for source in sources) else []

@@ -106,6 +106,15 @@ def test_files_of_other_formats_in_a_folder_are_named_once(tmp_path, caplog):
     assert caplog.text.count("skipped 1 file of other formats (.docx)") == 1
 
 
+def test_a_readme_beside_tables_is_not_read(tmp_path, caplog):
+    for name in ("README.md", "a.md", "b.csv"):
+        (tmp_path / name).write_text("text")
+    assert [os.path.basename(source.name) for source in find_sources([str(tmp_path)])] == ["a.md", "b.csv"]
+    assert "skipped 1 file of other formats (.md)" in caplog.text
+    (tmp_path / "b.csv").unlink()
+    assert [os.path.basename(source.name) for source in find_sources([str(tmp_path)])] == ["README.md", "a.md"]
+
+
 def test_folders_that_a_pattern_matches_are_named_unless_it_matches_their_files(tmp_path, caplog):
     """A shell names the folder, whose files are then read."""
     (tmp_path / "sub").mkdir()

@@ -173,7 +173,7 @@ def test_a_copy_of_a_data_set_on_the_hub_is_read_with_all_its_files(tmp_path, mo
 
 def test_each_file_of_a_folder_of_texts_is_a_row(tmp_path, caplog):
     (tmp_path / "texts/more").mkdir(parents=True)
-    texts = {"a.txt": "one\n\ntwo", "more/test.md": "{}", "more/train.TXT": "three"}
+    texts = {"README.md": "# about", "a.txt": "one\n\ntwo", "more/test.md": "{}", "more/train.TXT": "three"}
     for name, text in texts.items():
         (tmp_path / "texts" / name).write_text(text, encoding="utf-8")
     rows = [{"text": text, "file": name} for name, text in texts.items()]
