@@ -25,7 +25,9 @@ from modeling_mybert import (
 )
 from mybert.artifacts.checkpoint_folder import (
     CONFIG,
+    WEIGHTS,
     check_checkpoint,
+    check_folder,
     check_shapes,
     weight_files,
 )
@@ -260,9 +262,22 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _check(name: str) -> None:
-    """`check_checkpoint`, also for PyTorch weights."""
+    """`check_checkpoint`, also for models of the Hub and for PyTorch weights."""
     check_checkpoint(name)
     folder = Path(name)
+    if not folder.is_dir():
+        try:
+            config, weights, index = (
+                checkpoint_file(name, file) for file in (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json")
+            )
+            for file in sorted(set(weight_files(index))) if index and not weights else ():
+                checkpoint_file(name, file)
+        except (OSError, ValueError):  # no access, or no name of a repository: from_pretrained explains it
+            return
+        if config is None:
+            return
+        folder = config.parent
+        check_folder(name, folder)
     index, weights = folder / f"{WEIGHTS_NAME}.index.json", folder / WEIGHTS_NAME
     if index.is_file() or weights.is_file():
         shapes: dict[str, list[int]] = {}

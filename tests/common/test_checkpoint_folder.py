@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 
 import pytest
 import torch
+from huggingface_hub import constants
 from json_files import change_json, write_lines
 from safetensors.torch import load_file
 from tiny_models import tiny_config
@@ -58,6 +60,20 @@ def test_a_field_that_contradicts_the_weights_is_named_before_the_model_is_built
             pytest.fail("the model would be built")
         assert "\n" not in str(found.value)
         (folder / "config.json").write_bytes(before)
+
+
+@pytest.mark.parametrize("form", ["bert", "sharded", "pytorch"])
+def test_a_model_of_the_hub_is_checked_as_a_folder(saved, tmp_path, monkeypatch, form):
+    folder, cached = saved(form), tmp_path / "cache" / "models--someone--model"
+    change_json(folder / "config.json", num_hidden_layers=HUGE)
+    shutil.copytree(folder, cached / "snapshots" / "0123", ignore=shutil.ignore_patterns("cache"))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0123")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    message = f"someone/model: num_hidden_layers in config.json is {HUGE}, "
+    with pytest.raises(UserError, match=message), explain_unreadable("someone/model"):
+        pytest.fail("the model would be built")
 
 
 def test_fewer_layers_than_the_weights_have_may_be_read(saved):
