@@ -1,6 +1,6 @@
 """Train a retriever on the documents of collections alone, and score it beside its start model and BM25.
 
-    python benchmarks/retrieval.py MODEL COLLECTION … [--output FOLDER] [--options mined_pairs=2000 start_share=0.5 …]
+    python benchmarks/retrieval.py MODEL COLLECTION … [--output FOLDER] [--options mined_pairs=2000 seed=1 …]
 
 A COLLECTION is a folder with corpus.jsonl.zst, queries.dev.jsonl and qrels.dev.tsv. Its documents train the model, as
 by `mybert finetune --task retrieval --documents`; its queries and judgements only score it. Without --output, MODEL is

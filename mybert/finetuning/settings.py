@@ -78,7 +78,7 @@ def _check_search(settings: Any) -> None:
     searches = settings.task in SEARCH_TASKS
     own = tuple(field.name for field in dataclasses.fields(TaskSettings) if field.name not in _OF_ALL_TASKS)
     if settings.task == "reranking":
-        own += ("dimensions", "start_share")
+        own += ("dimensions",)
     unused = (*_NOT_FOR_SEARCH, *own) if searches else _SEARCH_OPTIONS
     check_effect(settings, " ".join(unused), False, f"on {settings.task}; leave it out")
     if settings.train is None and not settings.documents:
@@ -238,7 +238,8 @@ class FinetuningOptions(TrainingOptions):
     learning_rate: float | None = declare.training(
         None,
         "Peak learning rate (default: 5e-5 as in the paper; 3e-4 for hidden sizes below 512; 1e-3 below 256, or below "
-        "384 for token-classification and retrieval. Sentence encoders and rerankers: 2e-5 or 5e-5).",
+        "384 for token-classification and retrieval. Rerankers: 5e-5; sentence encoders: 2e-5, 2e-4 with --documents "
+        "alone).",
     )
     num_train_epochs: float | None = declare.training(
         None, "Passes over the rows (default: 3; for few rows more, up to 20, so that there are about 100 steps)."

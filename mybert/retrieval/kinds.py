@@ -19,8 +19,8 @@ from mybert.retrieval.balance import balance, start_weight
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
-from mybert.retrieval.pairs import Pairs
-from mybert.retrieval.teacher import encoders, known
+from mybert.retrieval.pairs import Pair, Pairs
+from mybert.retrieval.teacher import UNKNOWN, Teacher, analyse, encoders
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
@@ -28,8 +28,9 @@ _PASSAGES = 2000  # most passages among which held-out queries are answered
 _MINED_PASSAGES = 500  # if their queries are mined, which says less
 _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
-_MINED, _MINED_FOR_NEW = 2_000, 6_000  # pairs at most; an encoder that is no retriever has more to learn
-_START = 0.5  # least share of the start after training on mined pairs alone
+_MINED = {"retrieval": 6_000, "reranking": 2_000}  # pairs at most; reading both texts together costs more
+_ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
+_RATE_OF_WORDS = 5  # times the learning rate, for the vectors of words, each of which few texts train
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
@@ -40,11 +41,7 @@ class Retrieval:
         model: the model that is trained.
         options: --columns and --max-length.
         learning_rate: the default.
-        words_weight: of BM25 beside the start model for passages, in the teacher of mined pairs. The one for whole
-            documents is written into the configuration, for `mybert index`.
     """
-
-    words_weight = 0.0
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
@@ -58,8 +55,7 @@ class Retrieval:
         self._mines_only = not settings.train_files and settings.judgements is None
         self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         if self._is_retriever:
-            self.learning_rate = 5e-5 if self._mines_only else 2e-5
-        self._start = {name: value.clone() for name, value in self.model.state_dict().items()}
+            self.learning_rate = 2e-4 if self._mines_only else 2e-5
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         """`given` as arguments of the trainer."""
@@ -76,17 +72,22 @@ class Retrieval:
 
     def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
         """Pairs from the documents, and all passages of the documents."""
-        count = _MINED if self._is_retriever else _MINED_FOR_NEW
-        pairs, passages = mine(settings, self.options.given_columns(), seed, count)
+        pairs, passages = mine(settings, self.options.given_columns(), seed)
         parts = (list(group) for _, group in groupby(passages, lambda passage: passage.document))
         documents = [(part[0].title, " ".join(passage.body for passage in part)) for part in parts]
         if settings.max_length is None:
             self._read_more([joined(*document) for document in documents])
+        texts = [passage.text for passage in passages]
         if passages:
-            least, encode = start_weight(self._config), encoders(self.model)
-            self.words_weight = balance(*_columns((p.title, p.body) for p in passages), *encode, least)
-            self._config.words_weight = balance(*_columns(documents), *encode, least)
-        return pairs, [passage.text for passage in passages]
+            encode, least = encoders(self.model), start_weight(self._config)
+            self._config.words_weight = balance(*_columns(documents), *encode, least)  # for `mybert index`
+            whole = [joined(*document) for document in documents]
+            self._words = analyse(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
+        return pairs, texts
+
+    def _teacher(self, pairs: Sequence[Pair], sizes: Sequence[int]) -> Teacher:
+        weight = self._config.words_weight if self._is_retriever else UNKNOWN
+        return Teacher(self.model, pairs, self._words, weight, sizes)
 
     def _read_more(self, texts: Sequence[str]) -> None:
         """Lets the finished model read as many tokens as it has positions if many documents are longer."""
@@ -100,13 +101,11 @@ class Retrieval:
             )
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
-        """The pairs with hard negatives; mined pairs have none by default."""
-        rows, mined = (Pairs(some) for some in pairs.by_origin())
-        given = settings.hard_negatives
-        self._negatives = 1 if given is None else given
-        rows = add_negatives(rows, passages, self._negatives, seed, self.model)
-        mined = add_negatives(mined, passages, given or 0, seed, self.model)
-        return dataclasses.replace(pairs, pairs=rows.pairs + mined.pairs)
+        """The pairs, of which those of rows have hard negatives."""
+        rows, mined = pairs.by_origin()
+        self._negatives = 1 if settings.hard_negatives is None else settings.hard_negatives
+        rows = add_negatives(Pairs(rows), passages, self._negatives, seed, self.model).pairs
+        return dataclasses.replace(pairs, pairs=rows + mined)
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""
@@ -117,29 +116,13 @@ class Retrieval:
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
-        data = trainers.retrieval_data(pairs)
-        batch_size = arguments["args"].per_device_train_batch_size
-        loss = trainers.retrieval_loss(self.model, pairs, batch_size, settings.dimensions, self.words_weight)
+        data, own_arguments = trainers.retrieval_data(pairs), arguments["args"]
+        if self._mines_only and not self._is_retriever:
+            own_arguments.learning_rate_mapping = {"word_embeddings": _RATE_OF_WORDS * own_arguments.learning_rate}
+        batch_size = own_arguments.per_device_train_batch_size
+        loss = trainers.retrieval_loss(self.model, pairs, batch_size, settings.dimensions, self._teacher)
         own = trainers.MeanOverRows()
         return trainers.RetrievalTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
-
-    def mix_with_start(self, settings: FinetuneSettings) -> float:
-        """Averages the weights with those of the start; returns the share of the start.
-
-        Mined pairs are not real queries: a retriever that knows the texts may lose more by them than it learns.
-        """
-        share = settings.start_share
-        if share is None:
-            unknown = 1 - known(self.words_weight)
-            share = max(_START, 1 - unknown**2) if self._is_retriever and self._mines_only else 0.0
-        if share:
-            state = self.model.state_dict()
-            mixed = {
-                name: torch.lerp(value, self._start[name].to(value), share) if value.is_floating_point() else value
-                for name, value in state.items()
-            }
-            self.model.load_state_dict(mixed)
-        return share
 
     def save(self, folder: Path) -> None:
         """Writes the model."""
@@ -166,7 +149,7 @@ class Reranking:
         return trainers.with_fields_of(trainers.RerankingArguments, given)
 
     def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
-        pairs, passages = mine(settings, self.options.given_columns(), seed, _MINED)
+        pairs, passages = mine(settings, self.options.given_columns(), seed)
         return pairs, [passage.text for passage in passages]
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
@@ -185,9 +168,6 @@ class Reranking:
         own = trainers.MeanOverRows()
         return trainers.RerankingTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
-    def mix_with_start(self, settings: FinetuneSettings) -> float:
-        return 0.0
-
     def save(self, folder: Path) -> None:
         _write_model(self.model, folder)
 
@@ -200,12 +180,11 @@ def kind_of(settings: FinetuneSettings, arguments: FinetuningArguments) -> Kind:
     return (Retrieval if settings.task == "retrieval" else Reranking)(settings, arguments)
 
 
-def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int, count: int) -> tuple[Pairs, list[Passage]]:
-    """Pairs from the documents, by default at most `count`, and all their passages."""
-    if settings.mined_pairs is not None:
-        count = settings.mined_pairs
-    elif settings.judgements:
-        count = 0
+def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> tuple[Pairs, list[Passage]]:
+    """Pairs from the documents, and all their passages."""
+    count = settings.mined_pairs
+    if count is None:
+        count = 0 if settings.judgements else _MINED[settings.task]
     if not count:
         return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)

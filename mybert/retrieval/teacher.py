@@ -1,32 +1,32 @@
-"""A teacher for pairs that nobody has judged: the start model and BM25 together."""
+"""A teacher of vectors for texts that nobody has judged: the start model and latent semantic analysis together.
+
+Shapes: `P` pairs, `D` dimensions of the teacher, `H` of the model.
+"""
 
 import functools
+import random
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.linalg import orthogonal_procrustes
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import (
-    CachedMultipleNegativesRankingLoss,
-    MultipleNegativesRankingLoss,
-)
-from sentence_transformers.util import cos_sim
-from torch import Tensor
-from torch.nn.functional import cross_entropy
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import Normalizer, normalize
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
 
+from mybert.common.errors import UserError
 from mybert.retrieval.balance import Encode
 from mybert.retrieval.pairs import Pair
-from mybert.retrieval.ranking import words_unit
-from mybert.retrieval.words import Words
+from mybert.retrieval.words import Analyzer, guess_language
 
-_SHARPNESS = 2.0  # logits of a teacher per standard deviation of its cosines: those of all-MiniLM-L6-v2
-_SAMPLE = 500  # queries that show this deviation
-_UNKNOWN = 8.0  # weight of BM25 from which the start model counts as one that does not know the texts
-
-
-def known(weight: float) -> float:
-    """How well the start model knows the texts, from 0 to 1, by the weight of BM25 that `balance` chose."""
-    return max(0.0, 1 - weight / _UNKNOWN)
+UNKNOWN = 8.0
+"""Weight of BM25 from which the words alone teach."""
+_DIMENSIONS = 256  # of latent semantic analysis
+_MOST_TEXTS = 50_000  # that are analysed
 
 
 def encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
@@ -35,73 +35,72 @@ def encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
     return functools.partial(model.encode_query, **options), functools.partial(model.encode_document, **options)
 
 
-class Teacher:
-    """Scores the passages of a batch for its queries: `combined` scores of the start model and BM25.
+def analyse(texts: Sequence[str], seed: int) -> Pipeline:
+    """Latent semantic analysis of the words of texts (Deerwester et al. 1990): `transform` gives vectors of length 1,
+    which are near for texts of words that occur together. A text without known words has zeros."""
+    if len(texts) > _MOST_TEXTS:
+        texts = random.Random(seed).sample(texts, _MOST_TEXTS)
+    words = TfidfVectorizer(analyzer=Analyzer(guess_language(texts)).hashes, sublinear_tf=True, dtype=np.float32)
+    try:
+        weights = words.fit_transform(texts)
+        decomposition = TruncatedSVD(min(_DIMENSIONS, *weights.shape), random_state=0).fit(weights)
+    except ValueError as error:
+        raise UserError("--documents have hardly a word but stop words; name longer documents") from error
+    return make_pipeline(words, decomposition, Normalizer(copy=False))
 
-    The less the start model knows the texts, the more the passage of a pair itself counts as the answer: a teacher
-    that only compares words teaches little.
+
+class Teacher:
+    """Vectors of the queries and passages of pairs: those of the start model, joined with those of their words.
+
+    Principal components keep the cosines of the joined vectors in the size of the model, and an orthogonal rotation
+    brings them near to the vectors of the start model, so that it changes no more than it has to.
 
     Args:
         model: the start model. Its vectors are computed here, before it is trained.
-        pairs: each with the same number of negatives.
-        weight: of BM25; see `balance`.
+        words: of `analyse`.
+        weight: of BM25 beside the start model; see `balance`. The words count as much in the joined vectors as the
+            start model lacks by it; from `UNKNOWN` on, the start model does not count.
+        sizes: of vectors.
     """
 
-    def __init__(self, model: SentenceTransformer, pairs: Sequence[Pair], weight: float):
-        texts = list(dict.fromkeys(text for pair in pairs for text in (pair.positive, *pair.negatives)))
-        place = {text: number for number, text in enumerate(texts)}
-        self._queries = [pair.query for pair in pairs]
-        self._places = np.array([[place[text] for text in (pair.positive, *pair.negatives)] for pair in pairs])
-        self._words, self._weight = Words.of(texts), weight
-        queries, passages = encoders(model)
-        self._query_vectors, self._vectors = queries(self._queries), passages(texts)
-        self._spread = float((self._query_vectors[:_SAMPLE] @ self._vectors[:_SAMPLE].T).std())
+    def __init__(
+        self, model: SentenceTransformer, pairs: Sequence[Pair], words: Pipeline, weight: float, sizes: Sequence[int]
+    ):
+        queries, passages = ([getattr(pair, side) for pair in pairs] for side in ("query", "positive"))
+        encode_queries, encode_passages = encoders(model)
+        start = np.concatenate([encode_queries(queries), encode_passages(passages)])
+        share = min(weight / UNKNOWN, 1.0)
+        joined = np.hstack([(1 - share) * start, share * words.transform([*queries, *passages])])
+        _, components = np.linalg.eigh(joined.T @ joined)  # ascending
+        kept = joined @ components[:, ::-1][:, : start.shape[1]]
+        kept = np.pad(kept, ((0, 0), (0, start.shape[1] - kept.shape[1])))
+        self._vectors = {size: _rotated(kept[:, :size], start[:, :size]) for size in sizes}
+        self._pairs = len(pairs)
 
-    def loss(self, vectors: Sequence[Tensor], rows: Tensor) -> Tensor:
-        """Cross-entropy between the teacher's and the student's distributions over the passages of a batch.
-
-        Args:
-            vectors: of the queries, of their positives, of their first negatives, and so on.
-            rows: (B,) places of the pairs.
-        """
-        student = _SHARPNESS / max(self._spread, 0.01) * cos_sim(vectors[0], torch.cat(list(vectors[1:])))
-        teacher = (_SHARPNESS * torch.from_numpy(self._scores(rows.tolist())).to(student)).softmax(1)
-        own = torch.eye(*teacher.shape).to(teacher)  # the first passages are the positives
-        return cross_entropy(student, torch.lerp(own, teacher, known(self._weight)))
-
-    def _scores(self, rows: Sequence[int]) -> np.ndarray:
-        """(B, passages): the order of passages is that of `loss`."""
-        places = self._places[rows].T.ravel()
-        cosines = self._query_vectors[rows] @ self._vectors[places].T
-        by_words = [self._words.scores(self._queries[row]) for row in rows]
-        in_units = np.array([scores[places] / words_unit(scores) for scores in by_words])
-        return cosines / max(self._spread, 0.01) + self._weight * in_units
+    def targets(self, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """The vectors (B, size) of the queries and of the passages of some pairs, by their places (B,)."""
+        vectors = self._vectors[size]
+        return vectors[rows.cpu()].to(rows.device), vectors[self._pairs + rows.cpu()].to(rows.device)
 
 
-class TaughtLoss(MultipleNegativesRankingLoss):
-    """The loss of a teacher. Labels are the places of the pairs."""
+def _rotated(vectors: np.ndarray, towards: np.ndarray) -> Tensor:
+    rotation, _ = orthogonal_procrustes(vectors, towards)
+    return torch.from_numpy(normalize(vectors @ rotation).astype(np.float32))
+
+
+class TaughtLoss(nn.Module):
+    """1 less the cosine of the vectors of the student and of the teacher. Labels are the places of the pairs.
+
+    There is no dropout: the targets are exact, and the noise would be most of what is left to learn.
+    """
 
     def __init__(self, model: SentenceTransformer, teacher: Teacher):
-        super().__init__(model)
-        self.teacher = teacher
+        super().__init__()
+        self.model, self.teacher = model, teacher
 
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor) -> Tensor:
-        return self.teacher.loss(embeddings, labels)
-
-
-class CachedTaughtLoss(CachedMultipleNegativesRankingLoss):
-    """`TaughtLoss` with cached gradients."""
-
-    def __init__(self, model: SentenceTransformer, teacher: Teacher, mini_batch_size: int):
-        super().__init__(model, mini_batch_size=mini_batch_size)
-        self.teacher = teacher
-
-    def forward(self, sentence_features, labels: Tensor) -> Tensor:
-        self._rows = labels  # sentence-transformers 5.4 does not hand them on
-        return super().forward(sentence_features, labels)
-
-    def calculate_loss(self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False):
-        loss = self.teacher.loss([torch.cat(vectors) for vectors in reps], self._rows)
-        if with_backward:
-            loss.backward()
-        return loss.detach() if with_backward else loss
+    def forward(self, sentence_features: Sequence[dict[str, Tensor]], labels: Tensor) -> Tensor:
+        self.model.eval()  # Trainer switches back before each step
+        vectors = [self.model(features)["sentence_embedding"] for features in sentence_features]
+        targets = self.teacher.targets(labels, vectors[0].shape[1])
+        losses = [1 - cosine_similarity(*both) for both in zip(vectors, targets, strict=True)]
+        return torch.stack(losses).mean()

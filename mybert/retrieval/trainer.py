@@ -1,7 +1,7 @@
 """sentence-transformers' trainers with the checkpoints, logs and exact resume of `RunTrainer`."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from datasets import Dataset, DatasetDict
@@ -26,8 +26,8 @@ from torch import nn
 
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.retrieval.pairs import Pairs
-from mybert.retrieval.teacher import CachedTaughtLoss, TaughtLoss, Teacher
+from mybert.retrieval.pairs import Pair, Pairs
+from mybert.retrieval.teacher import TaughtLoss, Teacher
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
@@ -89,10 +89,18 @@ def retrieval_data(pairs: Pairs) -> DatasetDict:
 
 
 def retrieval_loss(
-    model: SentenceTransformer, pairs: Pairs, batch_size: int, dimensions: Sequence[int], words_weight: float
+    model: SentenceTransformer,
+    pairs: Pairs,
+    batch_size: int,
+    dimensions: Sequence[int],
+    teacher: Callable[[Sequence[Pair], Sequence[int]], Teacher],
 ) -> dict[str, nn.Module]:
     """The loss of each data set: contrastive over the passages of a batch, a teacher's for mined pairs, CoSENT for
-    scores."""
+    scores.
+
+    `teacher` makes the one of some pairs for vectors of some sizes.
+    """
+    sizes = sorted({model.get_embedding_dimension(), *dimensions}, reverse=True)
     judged, mined = pairs.by_origin()
     cached = {"mini_batch_size": AT_ONCE} if batch_size > AT_ONCE else {}
     losses: dict[str, nn.Module] = {}
@@ -100,12 +108,10 @@ def retrieval_loss(
         kind = CachedMultipleNegativesRankingLoss if cached else MultipleNegativesRankingLoss
         losses["pairs"] = kind(model, **cached)
     if mined:
-        taught = CachedTaughtLoss if cached else TaughtLoss
-        losses["mined"] = taught(model, Teacher(model, mined, words_weight), **cached)
+        losses["mined"] = TaughtLoss(model, teacher(mined, sizes))
     if pairs.scored:
         losses["scored"] = CoSENTLoss(model)
     if dimensions:
-        sizes = sorted({model.get_embedding_dimension(), *dimensions}, reverse=True)
         losses = {name: MatryoshkaLoss(model, loss, sizes) for name, loss in losses.items()}
     return losses
 

@@ -167,7 +167,6 @@ def _train(job: Job, folder: RunFolder, stop: StopOnSignal) -> None:
             stop=stop,
         )
     trainer.run(find_checkpoint(run))
-    share = kind.mix_with_start(settings)
     if evaluator:
         scores["held_out"] = evaluator(kind.model)
         mined = not job.held_out.by_origin()[0]
@@ -177,12 +176,12 @@ def _train(job: Job, folder: RunFolder, stop: StopOnSignal) -> None:
         ]
         print_table(f"{title}, mined from the documents" if mined else title, shown)
     kind.save(folder.path)
-    _write_results(job, folder, trainer, scores, share)
+    _write_results(job, folder, trainer, scores)
     for checkpoint in run.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(checkpoint)
 
 
-def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict, share: float) -> None:
+def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict) -> None:
     settings, state, output = job.settings, trainer.state, folder.path
     if (output / _RUNS / HISTORY).is_file():
         shutil.copyfile(output / _RUNS / HISTORY, output / HISTORY)
@@ -208,7 +207,7 @@ def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict, shar
             "task": settings.task,
             "metric": METRIC,
             **{name: {"metrics": metrics} for name, metrics in scores.items()},
-            "best": {**amounts, "learning_rate": job.arguments.learning_rate, "start_share": share},
+            "best": {**amounts, "learning_rate": job.arguments.learning_rate},
             "pairs": {**counts, "mined": job.mined},
             "settings": dataclasses.asdict(settings),
             "training_arguments": job.arguments.to_dict(),

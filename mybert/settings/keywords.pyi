@@ -402,7 +402,6 @@ class FinetuneKeywords(TrainerKeywords, TaskKeywords, EvaluationKeywords, Comman
     judgements: Name | None
     hard_negatives: int | None
     dimensions: int | Sequence[int]
-    start_share: float | None
     attn_implementation: Name | None
     dry_run: bool
     task: Required[Name]

@@ -235,8 +235,8 @@ class SearchOptions(Options):
     )
     mined_pairs: int | None = declare.data(
         None,
-        "retrieval, reranking: maximum number of pairs found in --documents (default: 2000; 6000 for retrieval with a "
-        "--model that is no sentence encoder; 0 with --judgements).",
+        "retrieval, reranking: maximum number of pairs found in --documents (default: 6000, 2000 for "
+        "reranking; 0 with --judgements).",
         least=0,
     )
     queries: str | None = declare.data(
@@ -250,19 +250,13 @@ class SearchOptions(Options):
     hard_negatives: int | None = declare.data(
         None,
         "retrieval, reranking: passages per pair that BM25 and the model rank high and that do not answer the query "
-        "(default: 1, 4 for reranking, none for pairs found in --documents).",
+        "(default: 1, 4 for reranking). In retrieval, pairs found in --documents have none.",
         least=0,
     )
     dimensions: list[int] = declare.task(
         default_factory=list,
         help="retrieval: smaller sizes to which vectors may be cut, such as 256 128 64 (Matryoshka; default: none).",
         within="[1, inf)",
-    )
-    start_share: float | None = declare.training(
-        None,
-        "retrieval: share of the weights of --model in the weighted mean with the trained ones, in [0, 1) (default: "
-        "for a sentence encoder and --documents alone the larger, the less BM25 adds to it there; else 0).",
-        within="[0, 1)",
     )
 
 

@@ -1,0 +1,101 @@
+"""The vectors that mined pairs are trained towards."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from mybert.common.errors import UserError
+from mybert.retrieval.pairs import Pair
+from mybert.retrieval.teacher import UNKNOWN, TaughtLoss, Teacher, analyse
+from mybert.retrieval.words import Analyzer
+
+PAIRS = [
+    Pair("a red car", "the red car drives fast"),
+    Pair("ship sails", "a blue ship sails"),
+    Pair("green tree", "the tree is green"),
+]
+TEXTS = [*(pair.query for pair in PAIRS), *(pair.positive for pair in PAIRS)]
+DOCUMENTS = [
+    "The red car drives fast on the road. A car is red, or the car is blue.",
+    "A blue ship sails on the sea, fast as a car.",
+    "The tree is green in summer, red in autumn.",
+    "Sea and road, summer and autumn: all is blue and green.",
+]
+
+
+@pytest.fixture
+def model(tiny_bert) -> SentenceTransformer:
+    return SentenceTransformer(str(tiny_bert), device="cpu").eval()
+
+
+def cosines(vectors: np.ndarray) -> np.ndarray:
+    return vectors @ vectors.T
+
+
+def targets(teacher: Teacher, size: int = 32) -> np.ndarray:
+    return torch.cat(teacher.targets(torch.arange(len(PAIRS)), size)).numpy()
+
+
+def test_the_analysis_is_the_singular_value_decomposition_of_rare_words_in_documents():
+    analyzer = Analyzer("en")
+    words = sorted({word for text in DOCUMENTS for word in analyzer.hashes(text)})
+
+    def weights(texts: list[str]) -> np.ndarray:
+        counts = np.array([[analyzer.hashes(text).count(word) for word in words] for text in texts])
+        logs = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0)
+        table = logs * (1 + np.log((1 + len(DOCUMENTS)) / (1 + in_documents)))
+        return table / np.linalg.norm(table, axis=1, keepdims=True)
+
+    in_documents = np.array([sum(word in analyzer.hashes(text) for text in DOCUMENTS) for word in words])
+    _, _, directions = np.linalg.svd(weights(DOCUMENTS), full_matrices=False)
+    expected = weights(TEXTS) @ directions.T
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    analysis = analyse(DOCUMENTS, seed=0)
+    assert np.allclose(cosines(analysis.transform(TEXTS)), cosines(expected), atol=1e-5)
+    assert np.abs(analysis.transform(["unknown", "the"])).max() == 0
+    with pytest.raises(UserError, match="hardly a word but stop words"):
+        analyse(["it is the", "he was a"], seed=0)
+
+
+@pytest.mark.parametrize("weight", [0.0, 2.0, UNKNOWN, 12.0])
+def test_the_vectors_have_the_cosines_of_start_model_and_words_joined(model, weight):
+    start, words = model.encode(TEXTS, normalize_embeddings=True), analyse(DOCUMENTS, seed=0)
+    share = min(weight / UNKNOWN, 1)
+    joined = np.hstack([(1 - share) * start, share * words.transform(TEXTS)])
+    joined /= np.linalg.norm(joined, axis=1, keepdims=True)
+    vectors = targets(Teacher(model, PAIRS, words, weight, [32]))
+    assert np.allclose(cosines(vectors), cosines(joined), atol=1e-4), "six texts fit into 32 dimensions"
+    if not weight:
+        assert np.allclose(vectors, start, atol=1e-4), "nothing has to change"
+
+
+def test_vectors_without_rotation_are_farther_from_the_start_model(model):
+    words = analyse(DOCUMENTS, seed=0)
+    start = model.encode(TEXTS, normalize_embeddings=True)
+    near = targets(Teacher(model, PAIRS, words, 2.0, [32]))
+    for seed in range(20):
+        rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(32, 32)))
+        assert (near * start).sum() > (near @ rotation * start).sum()
+
+
+class Truncated(torch.nn.Module):
+    def __init__(self, model: SentenceTransformer, size: int):
+        super().__init__()
+        self.model, self.size = model, size
+
+    def forward(self, features: dict) -> dict:
+        return {"sentence_embedding": self.model(features)["sentence_embedding"][:, : self.size]}
+
+
+@pytest.mark.parametrize("size", [32, 8])
+def test_the_loss_is_the_distance_from_these_vectors(model, size):
+    teacher, rows = Teacher(model, PAIRS, analyse(DOCUMENTS, seed=0), 3.0, [32, 8]), torch.tensor([2, 0])
+    student = SentenceTransformer(modules=list(model), truncate_dim=size, device="cpu")
+    texts = [[PAIRS[row].query for row in rows], [PAIRS[row].positive for row in rows]]
+    loss = TaughtLoss(Truncated(model, size).train(), teacher)
+    vectors = [student.encode(some, normalize_embeddings=True) for some in texts]
+    wanted = [vector.numpy() for vector in teacher.targets(rows, size)]
+    expected = 1 - np.mean([(one * other).sum(1).mean() for one, other in zip(vectors, wanted, strict=True)])
+    found = loss([model.preprocess(some) for some in texts], rows)
+    assert found.item() == pytest.approx(expected, abs=1e-5)
