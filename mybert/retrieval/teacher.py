@@ -73,7 +73,6 @@ class Teacher:
         joined = np.hstack([(1 - share) * start, share * words.transform([*queries, *passages])])
         _, components = np.linalg.eigh(joined.T @ joined)  # ascending
         kept = joined @ components[:, ::-1][:, : start.shape[1]]
-        kept = np.pad(kept, ((0, 0), (0, start.shape[1] - kept.shape[1])))
         self._vectors = {size: _rotated(kept[:, :size], start[:, :size]) for size in sizes}
         self._pairs = len(pairs)
 
