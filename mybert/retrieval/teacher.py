@@ -43,7 +43,8 @@ def analyse(texts: Sequence[str], seed: int) -> Pipeline:
     words = TfidfVectorizer(analyzer=Analyzer(guess_language(texts)).hashes, sublinear_tf=True, dtype=np.float32)
     try:
         weights = words.fit_transform(texts)
-        decomposition = TruncatedSVD(min(_DIMENSIONS, *weights.shape), random_state=0).fit(weights)
+        with np.errstate(invalid="ignore"):  # its share of the variance is 0 / 0 for a single text; nothing reads it
+            decomposition = TruncatedSVD(min(_DIMENSIONS, *weights.shape), random_state=0).fit(weights)
     except ValueError as error:
         raise UserError("--documents have hardly a word but stop words; name longer documents") from error
     return make_pipeline(words, decomposition, Normalizer(copy=False))

@@ -58,6 +58,11 @@ def test_the_analysis_is_the_singular_value_decomposition_of_rare_words_in_docum
         analyse(["it is the", "he was a"], seed=0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_single_text_is_analysed_without_a_warning():
+    assert np.allclose(analyse(DOCUMENTS[:1], seed=0).transform(["a red car"]), 1)
+
+
 @pytest.mark.parametrize("weight", [0.0, 2.0, UNKNOWN, 12.0])
 def test_the_vectors_have_the_cosines_of_start_model_and_words_joined(model, weight):
     start, words = model.encode(TEXTS, normalize_embeddings=True), analyse(DOCUMENTS, seed=0)
