@@ -108,6 +108,8 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     else:
         basis = rows if rows.pairs else mined  # labels say more than mined pairs
         kept, held_out = basis.split(settings.share_held_out, arguments.seed)
+        if basis is mined and not kept.pairs:  # of a single document, such as a book
+            kept, held_out = mined, Pairs()
         pairs = kept + mined if rows.pairs else kept + rows
     if not pairs.pairs and not pairs.scored:
         raise UserError(

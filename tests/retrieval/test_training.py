@@ -1,6 +1,7 @@
 """`mybert finetune --task retrieval` and `--task reranking` on a tiny BERT."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -175,6 +176,15 @@ def test_the_card_has_no_text_of_the_training_rows(task, finetune, rows, tmp_pat
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "Training Details" in card
     assert not [text for pair in FACTS for text in pair if text in card and text not in ("prime", "ice")]
+
+
+def test_a_single_document_is_trained_on_and_not_held_out(finetune, tmp_path):
+    sentences = [f"The {q} is what {p} means, said number {n}." for n in range(20) for q, p in FACTS]
+    (tmp_path / "book.txt").write_text(" ".join(sentences))
+    options = ["--documents", tmp_path / "book.txt", "--mined-pairs", "8", "--dry-run"]
+    for seed in (0, 42):  # with 42 the share that is held out has all
+        printed = finetune("retrieval", *options, "--seed", str(seed))
+        assert re.search(r"training pairs\W+8\b", printed) and re.search(r"held-out queries\W+0\b", printed)
 
 
 def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune, tiny_bert, tmp_path):
