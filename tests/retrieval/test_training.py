@@ -233,6 +233,7 @@ def test_a_reranker_needs_negatives(finetune, rows):
         ({"task": "reranking", "train": "rows", "dimensions": [8]}, "--dimensions has no effect on reranking"),
         ({"task": "ner", "train": "rows", "documents": ["a"]}, "--documents has no effect on token-classification"),
         ({"task": "retrieval", "train": "rows", "mined_pairs": 5}, "--mined-pairs has no effect without --documents"),
+        ({"task": "retrieval", "documents": ["a"], "hard_negatives": 2}, "--hard-negatives has no effect with --doc"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(given, message):
