@@ -6,6 +6,7 @@ Shapes: `P` pairs, `D` dimensions of the teacher, `H` of the model.
 import functools
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -14,9 +15,9 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import Normalizer, normalize
+from sklearn.preprocessing import Normalizer
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
 from mybert.common.errors import UserError
 from mybert.retrieval.balance import Encode
@@ -74,18 +75,21 @@ class Teacher:
         joined = np.hstack([(1 - share) * start, share * words.transform([*queries, *passages])])
         _, components = np.linalg.eigh(joined.T @ joined)  # ascending
         kept = joined @ components[:, ::-1][:, : start.shape[1]]
-        self._vectors = {size: _rotated(kept[:, :size], start[:, :size]) for size in sizes}
+        # Rotations of the numbers that each size adds, so that a vector cut to a size is the one of that size.
+        parts = [_rotated(kept[:, begin:end], start[:, begin:end]) for begin, end in pairwise([0, *sorted(sizes)])]
+        self._vectors = torch.from_numpy(np.hstack(parts).astype(np.float32))
         self._pairs = len(pairs)
 
     def targets(self, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The vectors (B, size) of the queries and of the passages of some pairs, by their places (B,)."""
-        vectors = self._vectors[size]
-        return vectors[rows.cpu()].to(rows.device), vectors[self._pairs + rows.cpu()].to(rows.device)
+        places = torch.stack([rows.cpu(), self._pairs + rows.cpu()])
+        queries, passages = normalize(self._vectors[places, :size], dim=-1).to(rows.device)
+        return queries, passages
 
 
-def _rotated(vectors: np.ndarray, towards: np.ndarray) -> Tensor:
+def _rotated(vectors: np.ndarray, towards: np.ndarray) -> np.ndarray:
     rotation, _ = orthogonal_procrustes(vectors, towards)
-    return torch.from_numpy(normalize(vectors @ rotation).astype(np.float32))
+    return vectors @ rotation
 
 
 class TaughtLoss(nn.Module):

@@ -84,6 +84,14 @@ def test_vectors_without_rotation_are_farther_from_the_start_model(model):
         assert (near * start).sum() > (near @ rotation * start).sum()
 
 
+def test_a_vector_of_the_teacher_cut_to_a_smaller_size_is_that_of_this_size(model):
+    words = analyse(DOCUMENTS, seed=0)
+    teacher = Teacher(model, PAIRS, words, 3.0, [32, 8])
+    whole, cut = targets(teacher), targets(teacher, 8)
+    assert np.allclose(whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True), cut, atol=1e-5)
+    assert np.allclose(cosines(whole), cosines(targets(Teacher(model, PAIRS, words, 3.0, [32]))), atol=1e-4)
+
+
 class Truncated(torch.nn.Module):
     def __init__(self, model: SentenceTransformer, size: int):
         super().__init__()
