@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mybert.common.errors import UserError
 from mybert.retrieval.balance import Encode
@@ -103,8 +104,17 @@ class TaughtLoss(nn.Module):
         self.model, self.teacher = model, teacher
 
     def forward(self, sentence_features: Sequence[dict[str, Tensor]], labels: Tensor) -> Tensor:
-        self.model.eval()  # Trainer switches back before each step
+        _without_dropout(self.model)
         vectors = [self.model(features)["sentence_embedding"] for features in sentence_features]
         targets = self.teacher.targets(labels, vectors[0].shape[1])
         losses = [1 - cosine_similarity(*both) for both in zip(vectors, targets, strict=True)]
         return torch.stack(losses).mean()
+
+
+def _without_dropout(model: nn.Module) -> None:
+    """Switches a model to inference until Trainer's next step. Layers still recompute with --gradient-checkpointing,
+    which they do only in training; dropout is in the modules below them."""
+    model.eval()
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True

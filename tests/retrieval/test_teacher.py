@@ -112,3 +112,20 @@ def test_the_loss_is_the_distance_from_these_vectors(model, size):
     expected = 1 - np.mean([(one * other).sum(1).mean() for one, other in zip(vectors, wanted, strict=True)])
     found = loss([model.preprocess(some) for some in texts], rows)
     assert found.item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_loss_has_no_dropout_and_still_recomputes_with_gradient_checkpointing(model):
+    loss = TaughtLoss(model, Teacher(model, PAIRS, analyse(DOCUMENTS, seed=0), 3.0, [32]))
+    texts = [list(side) for side in zip(*(pair[:2] for pair in PAIRS), strict=True)]
+    losses, gradients, recomputed = [], [], []
+    for checkpoints in (False, True):
+        if checkpoints:
+            model[0].auto_model.gradient_checkpointing_enable()
+            layer = model[0].auto_model.encoder.layer[0]
+            layer.attention.register_forward_hook(lambda *_: recomputed.append(1))
+        model.train().zero_grad()
+        losses.append(loss([model.preprocess(side) for side in texts], torch.arange(3)))
+        losses[-1].backward()
+        gradients.append(torch.cat([value.grad.ravel() for value in model.parameters() if value.grad is not None]))
+    assert len(recomputed) == 4, "of two columns, each forward and backward"
+    assert torch.allclose(*losses, rtol=1e-5) and torch.allclose(*gradients, atol=1e-5)
