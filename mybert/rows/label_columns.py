@@ -31,7 +31,13 @@ _LARGEST = float(np.finfo(np.float32).max)
 _LIST = re.compile(r"""\[.*\]|\(['"].*\)|\{['"].*\}|(?:(?:frozen)?set)?\(\)""", re.DOTALL)
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ITEM = re.compile(rf"""{_QUOTED}|[^\s,'"\[\](){{}}]+""")
-_SCALAR = re.compile(rf"""({_QUOTED})|\b(?:np|numpy)\.\w+\(({_QUOTED}|[^()'"]*)\)""")
+_ARRAY = re.compile(
+    r"\b(?:(?:np|numpy|torch)\.)?(?:array|frozenset|tensor|deque|Index)\(([\[{].*?[\]}])(?:,\s*\w+=[^),]*)*\)",
+    re.DOTALL,
+)
+_SCALAR = re.compile(
+    rf"""({_QUOTED})|\b(?:np|numpy)\.(True|False)_|\b(?:(?:np|numpy)\.\w+|Decimal)\(({_QUOTED}|[^()'"]*)\)"""
+)
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -41,8 +47,10 @@ def looks_like_list(label: Any) -> bool:
 
 
 def _unwrapped(text: str) -> str:
-    """The text without the names of numpy's types around values: `['a']` of `[np.str_('a')]`."""
-    return _SCALAR.sub(lambda match: match[1] or match[2], text)
+    """The text without the names of numpy's and other types around values: `['a']` of `[np.str_('a')]`."""
+    if "(" not in text and "np." not in text:
+        return text
+    return _ARRAY.sub(r"\1", _SCALAR.sub(lambda match: match[1] or match[2] or match[3], text))
 
 
 def expand_label(label: Any, separator: str | None) -> Any:

@@ -35,7 +35,9 @@ ONE_HOT = {"columns": ["label=grain,wheat"]}
 # columns beside the text, options, problem, and the references of the rows
 FLAGGED, BY_SEPARATOR = [["grain", "wheat"], [], [], ["wheat"]], {"label_separator": ";"}
 ODD = ["a/b", "$\\frac{$", " [red] ", "ü\n☃"]
-SETS = ["{'a', 'b'}", "{'a'}", "set()", "(np.str_('b'),)"]
+CONTAINERS = ["frozenset()", "np.array(['a'], dtype=object)", "deque(['b'])", "Index(['a', 'b'], dtype='object')"]
+TENSORS = ["tensor([1, 2])", "tensor([3], device='cuda:0', dtype=torch.int32)", "torch.tensor([1])", "tensor([])"]
+SETS = ["{'a', 'b'}", "frozenset({'a'})", "set()", "(np.str_('b'),)"]
 SEPARATED = ["grain;wheat", "", "corn", "wheat; grain;wheat"]
 LABELS = {
     "words": (["good", "bad", "good", "so so"], {}, SINGLE, ["good", "bad", "good", "so so"]),
@@ -56,6 +58,8 @@ LABELS = {
     "numpy's texts": ([str([*map(np.str_, row)]) for row in SEVERAL], {}, MULTI, SEVERAL),
     "sets": (SETS, {}, MULTI, [["a", "b"], ["a"], [], ["b"]]),
     "tuples": ([str(tuple(row)) for row in SEVERAL], {}, MULTI, SEVERAL),
+    "other containers": (CONTAINERS, {}, MULTI, [[], ["a"], ["b"], ["a", "b"]]),
+    "tensors": (TENSORS, {}, MULTI, [["1", "2"], ["3"], ["1"], []]),
     "forms of accents": (["Caf\u00e9", "Cafe\u0301", "Bar", "Bar"], {}, SINGLE, ["Café"] * 2 + ["Bar"] * 2),
     "twice in a row": ([["a", "a", "b"], ["b"], ["a"], []], {}, MULTI, [["a", "b"], ["b"], ["a"], []]),
 }
