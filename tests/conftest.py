@@ -81,6 +81,23 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
     "test_every_character_is_read_as_by_bert",
     "test_rates_and_steps_of_a_given_schedule_are_kept",
     "test_a_resumed_run_of_little_text_ends_after_as_many_passes",
+    "test_pipelines_of_a_folder_truncate_long_texts_to_the_trained_length[foreign]",
+    "test_two_processes_with_sharded_weights_train_like_one",
+    "test_every_auto_class_loads_saved_heads_in_a_process_without_this_project",
+    "test_documents_alone_teach_their_words_and_what_a_sentence_encoder_knows",
+    "test_the_onnx_service_answers_as_the_model_predicts",
+    "test_two_texts_of_a_quarter_of_a_megabyte_are_answered",
+    "test_a_run_is_resumed_with_another_number_of_processes",
+    "test_shares_of_the_steps_are_shares_of_the_time_and_a_resumed_run_may_leave_them_out",
+    "test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_the_budget",
+    "test_axe_finds_no_violation_in_any_tab[dark]",
+    "test_sigterm_and_ctrl_c_save_and_exit_with_143[SIGTERM to the group-terminate_the_group-words1]",
+    "test_sigterm_and_ctrl_c_save_and_exit_with_143[Ctrl-C to the group-interrupt_the_group-words2]",
+    "test_the_documentation_inside_python_is_a_corpus",
+    "test_two_processes_have_the_losses_of_one_also_at_the_last_batch_of_an_epoch",
+    "test_a_folder_saved_again_without_this_project_still_loads",
+    "test_a_saved_model_loads_in_a_process_without_this_project",
+    "test_real_weights_in_float32_and_int8",
 }
 
 
