@@ -19,12 +19,15 @@ from mybert import Embedder, Predictor, UserError, cli, quantize
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.inference.cpu.int8 import int8_obstacle
 from mybert.release.card.card_data import CardData
+from mybert.release.card.model_card import write_card
 from mybert.release.convert.companions import count_parameters
 from mybert.release.convert.int8_rounding import int8_linear, round_with_feedback
 from mybert.release.convert.quantize import least_output
+from mybert.release.hub.bundle import Bundle
 from mybert.release.hub.clean_process_check import run_pipeline
 from mybert.release.hub.handler import EndpointHandler
 from mybert.release.hub.verify import write_reference
+from mybert.release.settings import PushSettings
 from mybert.serving.app import Service
 from mybert.serving.checkpoint import ServedCheckpoint
 from mybert.serving.settings import ServeSettings
@@ -301,10 +304,11 @@ def test_dtype_int8_needs_an_int8_model(command, quantised, models, tmp_path, ca
     assert cli.main([command, str(quantised("classifier")), *arguments]) == 0
 
 
-def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(quantised, capsys):
+def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(quantised, tmp_path, capsys):
     assert cli.main(["push", str(quantised("filler")), "--repo-id", "ann/int8", "--dry-run"]) == 0
-    card = capsys.readouterr().out
-    assert "The outputs of the saved head and of the encoder are equal" in card
+    assert "The outputs of the saved head and of the encoder are equal" in capsys.readouterr().out
+    folder = shutil.copytree(quantised("filler"), tmp_path / "filler")
+    card = str(write_card(Bundle(folder, folder), PushSettings(str(folder), "ann/int8"), "v1", "Checked."))
     assert "It needs the package MyBERT, a processor with VNNI instructions" in card
     assert "tokenizer_kwargs={'truncation': True}, device='cpu')" in card
     for claim in ("Without remote code", "With MyBERT's code", "Fine-tune"):
