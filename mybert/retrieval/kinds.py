@@ -40,8 +40,10 @@ class Retrieval:
     Attributes:
         model: the model that is trained.
         options: --columns and --max-length.
-        learning_rate: the default.
+        learning_rate, epochs: the defaults; of few pairs, there are more epochs.
     """
+
+    epochs = 1
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
@@ -56,6 +58,8 @@ class Retrieval:
         self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         if self._is_retriever:
             self.learning_rate = 2e-4 if self._mines_only else 2e-5
+        elif self._mines_only:
+            self.epochs = 2  # it has all to learn
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         """`given` as arguments of the trainer."""
@@ -132,6 +136,8 @@ class Retrieval:
 
 class Reranking:
     """A `CrossEncoder` that scores a query and a passage together, with one logit; attributes as in `Retrieval`."""
+
+    epochs = 1
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})

@@ -132,7 +132,7 @@ def _complete(
     rows = len(pairs.pairs) + len(pairs.scored)
     steps = math.ceil(rows / (arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps))
     if arguments.num_train_epochs is None:
-        arguments.num_train_epochs = min(max(1.0, float(math.ceil(_STEPS / steps))), 10.0)
+        arguments.num_train_epochs = float(min(max(kind.epochs, math.ceil(_STEPS / steps)), 10))
     compares = bool(held_out.pairs)
     if not compares:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
