@@ -61,8 +61,8 @@ class Teacher:
     Args:
         model: the start model. Its vectors are computed here, before it is trained.
         words: of `analyse`.
-        weight: of BM25 beside the start model; see `balance`. The words count as much in the joined vectors as the
-            start model lacks by it; from `UNKNOWN` on, the start model does not count.
+        weight: of BM25 beside the start model; see `balance`. Vectors of words are multiplied by weight / `UNKNOWN`,
+            at most 1, and those of the start model by the rest.
         sizes: of vectors.
     """
 
@@ -94,9 +94,9 @@ def _rotated(vectors: np.ndarray, towards: np.ndarray) -> np.ndarray:
 
 
 class TaughtLoss(nn.Module):
-    """1 less the cosine of the vectors of the student and of the teacher. Labels are the places of the pairs.
+    """1 minus the cosine of the vectors of the student and of the teacher. Labels are the places of the pairs.
 
-    There is no dropout: the targets are exact, and the noise would be most of what is left to learn.
+    There is no dropout: it would change a vector more than the teacher's is away from it.
     """
 
     def __init__(self, model: SentenceTransformer, teacher: Teacher):
