@@ -1,6 +1,6 @@
 """A teacher of vectors for texts that nobody has judged: the start model and latent semantic analysis together.
 
-Shapes: `P` pairs, `D` dimensions of the teacher, `H` of the model.
+Shapes: `B` pairs of a batch.
 """
 
 import functools
@@ -38,8 +38,14 @@ def encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
 
 
 def analyse(texts: Sequence[str], seed: int) -> Pipeline:
-    """Latent semantic analysis of the words of texts (Deerwester et al. 1990): `transform` gives vectors of length 1,
-    which are near for texts of words that occur together. A text without known words has zeros."""
+    """Latent semantic analysis of the words of texts (Deerwester et al. 1990).
+
+    Its `transform` gives vectors of length 1, which are near for texts of words that occur together. A text without
+    known words has zeros. Of more than 50,000 texts, a sample is analysed, which `seed` draws.
+
+    Raises:
+        UserError: the texts have too few words.
+    """
     if len(texts) > _MOST_TEXTS:
         texts = random.Random(seed).sample(texts, _MOST_TEXTS)
     words = TfidfVectorizer(analyzer=Analyzer(guess_language(texts)).hashes, sublinear_tf=True, dtype=np.float32)
@@ -96,7 +102,7 @@ def _rotated(vectors: np.ndarray, towards: np.ndarray) -> np.ndarray:
 class TaughtLoss(nn.Module):
     """1 minus the cosine of the vectors of the student and of the teacher. Labels are the places of the pairs.
 
-    There is no dropout: it would change a vector more than the teacher's is away from it.
+    There is no dropout, which would only add noise to vectors whose targets are exact.
     """
 
     def __init__(self, model: SentenceTransformer, teacher: Teacher):
