@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, did_you_mean
 from mybert.settings import declare
-from mybert.settings.declare import in_words, is_within
+from mybert.settings.declare import flag_of, in_words, is_within
 
 TRACKERS = (
     *("azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte", "kubeflow", "mlflow", "neptune"),
@@ -61,6 +62,10 @@ class TrainingOptions:
         for name, remedy in {**TrainingOptions.unsupported, **cls.unsupported}.items():
             if getattr(given, name, None):
                 raise UserError(f"{name} is not supported: {remedy}")
+        for name in _CONFIGURATIONS:
+            value = getattr(given, name)
+            if isinstance(value, str) and Path(value).suffix and value[0] != "{" and not Path(value).is_file():
+                raise UserError(f"{flag_of(name)} {value}: there is no such file{did_you_mean(value)}")
         if given.bf16 and given.fp16:
             raise UserError("--bf16 and --fp16 exclude each other; remove one of them")
         for name, good, expected in (
@@ -91,6 +96,8 @@ def decisive_arguments(arguments: Any) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in DECISIVE} | {"sequences_per_step": in_all}
 
 
+_CONFIGURATIONS = ("deepspeed", "fsdp_config", "accelerator_config")
+"""Arguments that are JSON, or the name of a file of JSON; deepspeed takes base64, too."""
 _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
 _INTERVALS = {
     **dict.fromkeys(_COUNTS, "[1, inf)"),

@@ -173,6 +173,8 @@ SETTINGS = [
     ("--push-to-hub true", "push_to_hub is not supported: `mybert push` uploads"),
     ("--use-liger-kernel true", "use_liger_kernel"),
     ("--report-to comet_ml", "comet"),
+    ("--deepspeed missing.json", "--deepspeed missing.json: there is no such file"),
+    ("--fsdp-config missing.json", "--fsdp-config missing.json: there is no such file"),
     ("--save-strategy no", "value, or add --load-best-model-at-end false"),
     ("--optim adamw_bnb_8bit", ""),
     ("--lr-scheduler-type cosine_with_min_lr", ""),

@@ -14,6 +14,8 @@ MISTAKES = [  # " … " in a message stands for anything
     ("--resume", "exclude each other"),
     ("--init-from model --initial-weights text", "--initial-weights"),
     ("--report-to nonsense", "--report-to: expected none … tensorboard"),
+    ("--deepspeed missing.json", "--deepspeed missing.json: there is no such file"),
+    ("--fsdp-config missing.json", "--fsdp-config missing.json: there is no such file"),
     ("--dataloader-num-workers -1", "num_workers"),
     ('--lr-scheduler-kwargs {"foo":1}', "unexpected keyword argument 'foo'"),
     ("--fsdp full_shard", "--fsdp has no effect on the CPU"),
