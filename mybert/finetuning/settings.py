@@ -88,8 +88,8 @@ def _check_search(settings: Any) -> None:
         raise UserError("--queries and --judgements need each other and --documents")
     check_effect(settings, "mined_pairs", settings.documents, "without --documents; leave it out")
     has_rows = settings.train is not None or settings.judgements is not None
-    alone = "with --documents alone, whose pairs have none; leave it out"
-    check_effect(settings, "hard_negatives", has_rows or settings.task != "retrieval", alone)
+    alone = "with --documents alone, where a teacher gives the vectors; leave it out"
+    check_effect(settings, "hard_negatives dropout", has_rows or settings.task != "retrieval", alone)
 
 
 @dataclass(kw_only=True)

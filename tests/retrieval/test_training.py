@@ -135,7 +135,7 @@ def test_documents_alone_teach_their_words_and_what_a_sentence_encoder_knows(
         "".join(json.dumps({"title": q, "text": t}) + "\n" for (q, _), t in zip(FACTS, texts, strict=True))
     )
     options = ["--documents", documents, "--mined-pairs", "40", "--validation-share", "0"]
-    options += ["--per-device-train-batch-size", "8", "--dropout", "0"]
+    options += ["--per-device-train-batch-size", "8"]
     finetune("retrieval", *options, "--num-train-epochs", "30", "--learning-rate", "0.003", output="new")
     words = TfidfVectorizer(analyzer=Analyzer("en").hashes, sublinear_tf=True).fit_transform(texts)
     similar = (words @ words.T).toarray()
@@ -234,6 +234,7 @@ def test_a_reranker_needs_negatives(finetune, rows):
         ({"task": "ner", "train": "rows", "documents": ["a"]}, "--documents has no effect on token-classification"),
         ({"task": "retrieval", "train": "rows", "mined_pairs": 5}, "--mined-pairs has no effect without --documents"),
         ({"task": "retrieval", "documents": ["a"], "hard_negatives": 2}, "--hard-negatives has no effect with --doc"),
+        ({"task": "retrieval", "documents": ["a"], "dropout": 0.2}, "--dropout has no effect with --documents alone"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(given, message):
