@@ -44,11 +44,11 @@ from mybert.adaptation.texts import read_texts
 from mybert.common.machine import hardware
 from mybert.inference.checkpoint import quiet_loading
 from mybert.io.documents import read_documents
+from mybert.pretraining import time_budget
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.planning import measurement
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training import run_progress
 from mybert.training.arguments import bfloat16_is_faster
 from mybert.workflows import adapt as workflow
 from tokenization import MyBertTokenizer
@@ -176,7 +176,7 @@ def processor_time() -> Iterator[None]:
     """Counts a time budget in processor time of this process."""
     clock = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time))
     with contextlib.ExitStack() as stack:
-        for module in (workflow, measurement, run_progress):
+        for module in (workflow, measurement, time_budget):
             stack.enter_context(patch.object(module, "time", clock))
         yield
 

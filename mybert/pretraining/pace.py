@@ -17,8 +17,8 @@ from transformers.trainer_utils import SaveStrategy
 from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.phases import Phase
 from mybert.pretraining.schedule import Schedule
+from mybert.pretraining.time_budget import ClockProgress
 from mybert.training.objective import Course
-from mybert.training.run_progress import ClockProgress
 from mybert.training.trainer import RunTrainer
 
 SCHEDULE = "schedule.json"

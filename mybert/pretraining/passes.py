@@ -23,6 +23,8 @@ class Passes(Course):
             sequences.
     """
 
+    clock = None  # its steps are counted
+
     def __init__(self, phase2_share: float = 0.1, max_tokens_per_batch: int | None = None):
         self._phase2_share, self._max_tokens = phase2_share, max_tokens_per_batch
 

@@ -29,11 +29,10 @@ from mybert.pretraining.planning.phases import print_phases
 from mybert.pretraining.planning.rules import given_options
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings
-from mybert.pretraining.time_budget import Budget
+from mybert.pretraining.time_budget import Budget, ClockProgress
 from mybert.training.arguments import advise_half, explain_unusable
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
-from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 from mybert.training.trainer import RunTrainer

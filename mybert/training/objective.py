@@ -11,8 +11,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler
 from transformers import TrainerState
 
-from mybert.training.run_progress import ClockProgress
-
 if TYPE_CHECKING:
     from mybert.training.trainer import RunTrainer
 
@@ -91,12 +89,10 @@ class Course:
 
     Attributes:
         trainer, args: of the run.
-        clock: the clock of a time budget; None counts steps.
     """
 
     trainer: "RunTrainer"
     args: Any
-    clock: ClockProgress | None = None
 
     def begin(self, trainer: "RunTrainer") -> None:
         """Called once, when the trainer has been built."""

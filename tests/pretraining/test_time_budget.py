@@ -14,6 +14,7 @@ from trained_runs import read_log, read_results, steps_saved
 from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.common.errors import UserError
+from mybert.pretraining import time_budget
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning import budget_plan as planning
@@ -23,8 +24,7 @@ from mybert.pretraining.planning.measurement import StepTimes, measure_steps
 from mybert.pretraining.planning.plan_command import random_corpus
 from mybert.pretraining.planning.rules import budget_rules, given_options, options_by_rule
 from mybert.pretraining.settings import PretrainSettings
-from mybert.training import run_progress
-from mybert.training.run_progress import ClockProgress
+from mybert.pretraining.time_budget import ClockProgress
 
 IMPORTED = time.monotonic()
 QUICK = {"time_budget": "8s", "per_device_train_batch_size": 4}
@@ -72,7 +72,7 @@ def measured(muon: float = 0.0, adamw: float = 0.0, half: float = 1 / 2000, aske
 @pytest.fixture
 def ticks(monkeypatch):
     ticks = Ticks()
-    monkeypatch.setattr(run_progress, "time", ticks)
+    monkeypatch.setattr(time_budget, "time", ticks)
     for module in (planning, candidates):
         monkeypatch.setattr(module, "measure_steps", measured())
     monkeypatch.setattr(candidates, "bfloat16_is_faster", lambda device: False)
@@ -145,11 +145,11 @@ def test_kernels_that_are_loaded_do_not_count(monkeypatch):
 
 
 def test_a_process_starts_before_its_imports():
-    assert run_progress.process_start() < IMPORTED - 0.5, "conftest.py has imported torch before"
+    assert time_budget.process_start() < IMPORTED - 0.5, "conftest.py has imported torch before"
 
 
 def test_the_command_counts_from_the_start_of_its_process(corpus_folder, tmp_path, ticks, monkeypatch, capsys):
-    monkeypatch.setattr(run_progress, "process_start", lambda: ticks.now - 3600)
+    monkeypatch.setattr(time_budget, "process_start", lambda: ticks.now - 3600)
     words = ["--corpus", corpus_folder, "--output", tmp_path / "out", "--use-cpu", "--time-budget", "30s"]
     assert cli.main(["pretrain", *map(str, words)]) == 2
     assert "preparation, evaluation and saving take 1 h" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
@@ -30,8 +30,10 @@ from mybert.pretraining.planning.rules import budget_rules, given_options, optio
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.arguments import set_bf16
-from mybert.training.run_progress import ClockProgress
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT
+
+if TYPE_CHECKING:  # it plans by this module
+    from mybert.pretraining.time_budget import ClockProgress
 
 PLAN = "budget.json"
 """File of the output folder with the plan, which a resumed run reads back."""
@@ -130,7 +132,7 @@ def check_budget_settings(settings: PretrainSettings, arguments: TrainingArgumen
 
 
 def make_plan(
-    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: ClockProgress, given: set[str]
+    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: "ClockProgress", given: set[str]
 ) -> BudgetPlan:
     """Measures the speed of this machine and chooses the options that are not given."""
     plan, longest = BudgetPlan({}, []), corpus.shape.longest
@@ -238,7 +240,7 @@ def _compared(best: Candidate, rival: Candidate) -> str:
     return f"measured: {best.tokens / rival.tokens:.2f} times the tokens of {rival.optimizer} in this time; {worth}"
 
 
-def _add_totals(plan: BudgetPlan, corpus: Corpus, clock: ClockProgress) -> None:
+def _add_totals(plan: BudgetPlan, corpus: Corpus, clock: "ClockProgress") -> None:
     """Adds the rows of speed, time and tokens."""
     unique = corpus.shape.tokens
     if plan.unused:
@@ -272,7 +274,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _plan_end(
-    plan: BudgetPlan, settings: PretrainSettings, corpus: Corpus, clock: ClockProgress, times: StepTimes
+    plan: BudgetPlan, settings: PretrainSettings, corpus: Corpus, clock: "ClockProgress", times: StepTimes
 ) -> None:
     """Plans evaluation, checkpoints and the report, and reserves their time."""
     evaluate, whole = 0.0, min(clock.budget, clock.seconds + plan.most_seconds)
@@ -294,7 +296,7 @@ def _plan_end(
     clock.reserve = evaluate + save + plan.later["rest"] * clock.slowness
 
 
-def _check_affordable(plan: BudgetPlan, clock: ClockProgress) -> None:
+def _check_affordable(plan: BudgetPlan, clock: "ClockProgress") -> None:
     if plan.unused:  # more time would not give more steps
         return
     needed = clock.training_seconds * _LEAST_STEPS / plan.steps

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainingArguments
 
@@ -17,7 +17,9 @@ from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.planning.scaling_law import scaling_law
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.arguments import bfloat16_is_faster
-from mybert.training.run_progress import ClockProgress
+
+if TYPE_CHECKING:  # it plans by this module
+    from mybert.pretraining.time_budget import ClockProgress
 
 FLOAT, HALF = "float32", "bfloat16"
 _MEASURING, _LEAST_SECONDS = 0.02, 4.0
@@ -75,7 +77,7 @@ class Chooser:
     settings: PretrainSettings
     arguments: TrainingArguments
     corpus: Corpus
-    clock: ClockProgress
+    clock: "ClockProgress"
     optimizers: Sequence[str]
     types: Sequence[str]
     batch: int | None
