@@ -26,10 +26,10 @@ from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.data.scheduled_batches import cut_randomly
+from mybert.pretraining.data.scheduled_batches import Schedule, cut_randomly
 from mybert.pretraining.initialization.from_text import count_neighbours, initialize_from_text
 from mybert.pretraining.planning.flops_and_memory import count_parameters
-from mybert.pretraining.schedule import Schedule, parse_lengths
+from mybert.pretraining.settings import parse_lengths
 
 EVALUATED, EVALUATION_BATCH = 600, 50
 MUONS = {"muon": torch.optim.Muon, "normuon": ideas.NorMuon}

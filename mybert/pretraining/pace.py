@@ -14,9 +14,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, get_scheduler
 from transformers.trainer_utils import SaveStrategy
 
-from mybert.pretraining.data.scheduled_batches import ScheduledDataset, ScheduledSampler
+from mybert.pretraining.data.scheduled_batches import Schedule, ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.phases import Phase
-from mybert.pretraining.schedule import Schedule
 from mybert.pretraining.time_budget import ClockProgress
 from mybert.training.objective import Course
 from mybert.training.trainer import RunTrainer

@@ -20,6 +20,7 @@ from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_argu
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
+from mybert.pretraining.data.scheduled_batches import Schedule
 from mybert.pretraining.initialization.from_text import initialize_from_text
 from mybert.pretraining.initialization.initial_model import build_model, trained_length
 from mybert.pretraining.objective import Pretraining
@@ -197,7 +198,7 @@ def _build_trainer(
     course: Passes | Pace = Passes(settings.phase2_share, settings.max_tokens_per_batch)
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * first.shape.mean_length
-        course = Pace(settings.schedule(first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
+        course = Pace(Schedule.of(settings, first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
     objective = Pretraining(
         *(corpus.train for corpus in corpora),
         course=course,

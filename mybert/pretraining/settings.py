@@ -2,13 +2,13 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import Duration
-from mybert.pretraining.schedule import Schedule, parse_lengths
 from mybert.settings import declare
 from mybert.settings.declare import EXAMPLES, FOLDER, TEXTS, TRAINABLE, check, check_effect, flag_of, setting
 from mybert.settings.shared import SIZES, CasingOptions, RunOptions, TextFileOptions
@@ -184,16 +184,6 @@ class PretrainSettings(TextOptions, RunOptions):
             self.time_budget or self.length_schedule or self.start_tokens_per_batch or self.start_mlm_probability
         )
 
-    def schedule(self, longest: int, tokens: float) -> Schedule:
-        """`longest`: tokens of the longest example; `tokens`: of a batch without `max_tokens_per_batch`."""
-        most = self.max_tokens_per_batch or tokens
-        lengths = parse_lengths(self.length_schedule) if self.length_schedule else ((longest, 1.0),)
-        return Schedule(
-            lengths=lengths,
-            tokens=(self.start_tokens_per_batch or most, most),
-            masked=(self.start_mlm_probability or self.mlm_probability, self.mlm_probability),
-        )
-
     def masking_rules(self, seed: int) -> dict[str, Any]:
         """Arguments of `Masker.from_tokenizer`; `seed` is used without `masking_seed`."""
         return {
@@ -202,6 +192,23 @@ class PretrainSettings(TextOptions, RunOptions):
             "whole_words": self.whole_word_masking,
             "seed": seed if self.masking_seed is None else self.masking_seed,
         }
+
+
+def parse_lengths(words: Sequence[str]) -> tuple[tuple[int, float], ...]:
+    """Reads `32:0.3 64:0.6 128`: 32 tokens until 30% of the run, 64 until 60%, then 128."""
+    try:
+        pairs = [word.split(":") for word in words]
+        lengths = tuple((int(length), float(*share) if share else 1.0) for length, *share in pairs)
+        ends = [0.0, *(end for _, end in lengths)]
+        rises = all(before < after for before, after in pairwise(ends))
+        if not rises or ends[-1] != 1.0 or min(length for length, _ in lengths) < 8:
+            raise ValueError
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            "--length-schedule: expected lengths of 8 tokens or more and rising shares of the run at which they end, "
+            f"such as `32:0.3 64:0.6 128`, found {' '.join(map(str, words))!r}"
+        ) from error
+    return lengths
 
 
 @dataclass

@@ -8,10 +8,9 @@ from trained_runs import read_log, read_results
 
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.pretraining.data.scheduled_batches import ScheduledSampler
+from mybert.pretraining.data.scheduled_batches import Schedule, ScheduledSampler
 from mybert.pretraining.initialization.initial_model import trained_length
-from mybert.pretraining.schedule import Schedule, parse_lengths
-from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.settings import PretrainSettings, parse_lengths
 from mybert.settings.parse import parse_settings
 
 

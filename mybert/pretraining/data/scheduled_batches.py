@@ -1,4 +1,4 @@
-"""Batches whose length, number of sequences and masking share follow a schedule."""
+"""A schedule of sequence length, tokens per batch and masking share, and the batches that follow it."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -13,7 +13,47 @@ from torch.utils.data import Sampler
 
 from mybert.pretraining.data.batching import ExampleDataset, Examples, Key
 from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
-from mybert.pretraining.schedule import Schedule
+from mybert.pretraining.settings import PretrainSettings, parse_lengths
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Sequence length, tokens per batch and masking share as functions of the share of the run that is done.
+
+    Attributes:
+        lengths: pairs of a sequence length and the share of the run at which it ends; the last share is 1.
+        tokens: tokens per batch at the start and at the end; linear in between.
+        masked: share of masked tokens at the start and at the end; linear in between.
+    """
+
+    lengths: tuple[tuple[int, float], ...]
+    tokens: tuple[float, float]
+    masked: tuple[float, float]
+
+    @classmethod
+    def of(cls, settings: PretrainSettings, longest: int, tokens: float) -> "Schedule":
+        """`longest`: tokens of the longest example; `tokens`: of a batch without `max_tokens_per_batch`."""
+        most = settings.max_tokens_per_batch or tokens
+        lengths = parse_lengths(settings.length_schedule) if settings.length_schedule else ((longest, 1.0),)
+        masked = settings.mlm_probability
+        return cls(
+            lengths=lengths,
+            tokens=(settings.start_tokens_per_batch or most, most),
+            masked=(settings.start_mlm_probability or masked, masked),
+        )
+
+    def length(self, share: float) -> int:
+        return next((length for length, end in self.lengths if share < end), self.lengths[-1][0])
+
+    def tokens_per_batch(self, share: float) -> float:
+        return _between(self.tokens, share)
+
+    def mlm_probability(self, share: float) -> float:
+        return _between(self.masked, share)
+
+
+def _between(ends: tuple[float, float], share: float) -> float:
+    return ends[0] + (ends[1] - ends[0]) * share
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from accelerate import PartialState
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.errors import UserError, cause
 from mybert.inference.checkpoint import open_checkpoint
-from mybert.pretraining.schedule import parse_lengths
-from mybert.pretraining.settings import PretrainSettings
+from mybert.pretraining.settings import PretrainSettings, parse_lengths
 from tokenization import MyBertTokenizer
 from tokenization.vocabulary_change import UNUSED
 

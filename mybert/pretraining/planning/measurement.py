@@ -20,7 +20,7 @@ from mybert.common.progress import Bar
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import PretrainingCollator, example_lengths
 from mybert.pretraining.data.masking import Masker
-from mybert.pretraining.data.scheduled_batches import Draw, ScheduledDataset
+from mybert.pretraining.data.scheduled_batches import Draw, Schedule, ScheduledDataset
 from mybert.pretraining.initialization.initial_model import build_model
 from mybert.pretraining.planning.flops_and_memory import ModelCosts
 from mybert.pretraining.planning.phases import CorpusShape
@@ -118,7 +118,7 @@ class _Trial:
         masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
         self._collate = PretrainingCollator(masker)
         self._dataset = ScheduledDataset(corpus.train, masker.seed)
-        schedule = settings.schedule(corpus.shape.longest, 1)
+        schedule = Schedule.of(settings, corpus.shape.longest, 1)
         self.draw = Draw(0, 0, schedule.length(0.5), schedule.mlm_probability(0.5))
         self._whole = Draw(0, 0, corpus.shape.longest, settings.mlm_probability)
         self.shape = CorpusShape.of(np.minimum(example_lengths(corpus.train), self.draw.length))
