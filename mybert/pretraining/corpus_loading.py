@@ -15,7 +15,7 @@ from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import check_examples
 from mybert.io.dataset_sources import load_saved_dataset
 from mybert.pretraining.data.batching import ExampleDataset, example_lengths
-from mybert.pretraining.planning.phases import CorpusShape
+from mybert.pretraining.planning.flops_and_memory import CorpusShape
 from tokenization import MyBertTokenizer
 
 _COLUMNS = ("input_ids", "token_type_ids")

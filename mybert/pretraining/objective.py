@@ -17,7 +17,7 @@ from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.passes import Passes
-from mybert.pretraining.planning.phases import CorpusShape, Phase, flops_left
+from mybert.pretraining.planning.flops_and_memory import CorpusShape, Phase, flops_left
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.sharding import shard
 from mybert.training.muon import MuonAdamW

@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import SaveStrategy
 
 from mybert.pretraining.data.scheduled_batches import Schedule, ScheduledDataset, ScheduledSampler
-from mybert.pretraining.planning.phases import Phase
+from mybert.pretraining.planning.flops_and_memory import Phase
 from mybert.pretraining.time_budget import ClockProgress
 from mybert.training.objective import Course
 from mybert.training.trainer import RunTrainer

@@ -26,7 +26,7 @@ from mybert.pretraining.initialization.initial_model import build_model, trained
 from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.passes import Passes
-from mybert.pretraining.planning.phases import print_phases
+from mybert.pretraining.planning.flops_and_memory import print_phases
 from mybert.pretraining.planning.rules import given_options
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings

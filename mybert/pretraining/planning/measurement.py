@@ -22,8 +22,7 @@ from mybert.pretraining.data.batching import PretrainingCollator, example_length
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.data.scheduled_batches import Draw, Schedule, ScheduledDataset
 from mybert.pretraining.initialization.initial_model import build_model
-from mybert.pretraining.planning.flops_and_memory import ModelCosts
-from mybert.pretraining.planning.phases import CorpusShape
+from mybert.pretraining.planning.flops_and_memory import CorpusShape, ModelCosts
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.muon import MuonAdamW
 

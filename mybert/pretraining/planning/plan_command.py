@@ -25,9 +25,8 @@ from mybert.pretraining.planning.candidates import (
     most_tokens_of,
     types_to_compare,
 )
-from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
+from mybert.pretraining.planning.flops_and_memory import CorpusShape, ModelCosts, count_parameters
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps
-from mybert.pretraining.planning.phases import CorpusShape
 from mybert.pretraining.planning.rules import with_schedule
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.planning.settings import PlanSettings
