@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader
 from mybert.pretraining.data.batching import FILLER
 from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled, TokenBudget
 from mybert.pretraining.planning.flops_and_memory import Phase, phase_at
-from mybert.training.epochs import innermost_sampler, steps_per_epoch
 from mybert.training.objective import Course
+from mybert.training.resuming import innermost_sampler, steps_per_epoch
 from mybert.training.trainer import RunTrainer
 
 

@@ -18,7 +18,6 @@ from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
 from mybert.training.display import print_lines
-from mybert.training.epochs import SaveAfterEvaluation, SetSamplerEpoch
 from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.log import History, settle_trackers
 from mybert.training.metrics import Step, TrainingMetrics
@@ -26,6 +25,8 @@ from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective
 from mybert.training.resuming import (
     METRICS,
+    SaveAfterEvaluation,
+    SetSamplerEpoch,
     StartOfTraining,
     patience_is_spent,
     saved_metrics,

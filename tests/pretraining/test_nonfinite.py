@@ -6,8 +6,8 @@ import torch
 from mybert.pretraining.data.batching import FILLER
 from mybert.pretraining.data.counter_based_random import permutation
 from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
-from mybert.training.epochs import innermost_sampler
 from mybert.training.nonfinite import Diverged
+from mybert.training.resuming import innermost_sampler
 
 
 def poison(trainer, steps):
