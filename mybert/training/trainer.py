@@ -17,9 +17,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
-from mybert.training.display import print_lines
 from mybert.training.loader_workers import ignore_signals_in_workers
-from mybert.training.log import History, settle_trackers
+from mybert.training.log import History, print_lines, settle_trackers
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective

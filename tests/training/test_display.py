@@ -17,7 +17,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from mybert import UserError
 from mybert.common.progress import Bar
-from mybert.training.display import Display, log_line
+from mybert.training.log import Display, log_line
 from mybert.training.options import TRACKERS
 from mybert.training.speed import StepMeasures
 
