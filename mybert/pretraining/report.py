@@ -6,9 +6,8 @@ from typing import Any
 from mybert.artifacts.manifest import RESULTS, versions, write_json
 from mybert.common.quantities import duration
 from mybert.common.tables import print_table
-from mybert.pretraining.evaluation import constant_baselines
+from mybert.pretraining.evaluation import accuracy_by_group, constant_baselines, nearest_neighbours
 from mybert.pretraining.settings import PretrainSettings
-from mybert.pretraining.token_accuracy import accuracy_by_group, nearest_neighbours
 from mybert.reports.forecast import COLUMNS, compare
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.metrics import idle_share_of_run

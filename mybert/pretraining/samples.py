@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mybert.artifacts.manifest import SAMPLES, json_line, replace_text
 from mybert.pretraining.data.batching import HeldOutDataset
-from mybert.pretraining.token_accuracy import has_only_letters, is_word
+from mybert.pretraining.evaluation import has_only_letters, is_word
 
 _WORDS, _PAIRS, _READ = 8, 6, 256
 _CONTEXT = 12  # tokens on each side of a masked word

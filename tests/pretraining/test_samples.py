@@ -12,8 +12,8 @@ from torch.nn.functional import cosine_similarity
 
 from mybert.pretraining import samples
 from mybert.pretraining.data.batching import HeldOutDataset
+from mybert.pretraining.evaluation import accuracy_by_group, is_word, kind_of, nearest_neighbours
 from mybert.pretraining.samples import Samples, write_sample
-from mybert.pretraining.token_accuracy import accuracy_by_group, is_word, kind_of, nearest_neighbours
 
 
 @pytest.fixture
