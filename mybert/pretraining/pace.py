@@ -30,7 +30,7 @@ _MEASURED = 20
 """Steps between two measures of steps at most, when the clock determines which steps are logged."""
 
 
-class Pace(Course):
+class Pace(Course, TrainerCallback):
     """How a run goes by the share that is done: its batches follow a schedule, and a clock may end it.
 
     Args:
@@ -52,6 +52,7 @@ class Pace(Course):
     ):
         self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
         self.events, self._later = events or {}, dict(later or {})
+        self._marks: dict[str, int] = {}  # parts of the run that are done, by event
 
     def begin(self, trainer: RunTrainer) -> None:
         super().begin(trainer)
@@ -61,7 +62,7 @@ class Pace(Course):
             tokens = self.args.num_train_epochs * self.lengths.sum()
             self.args.max_steps = math.ceil(tokens / (np.mean(self.schedule.tokens) * self.batches_per_step))
         trainer.train_dataset = ScheduledDataset(trainer.objective.examples.corpus, trainer.data_collator.masker.seed)
-        trainer.add_callback(_EndOfStep(self))
+        trainer.add_callback(self)
         if "log" in self.events:  # the clock decides which steps are logged
             trainer.measures.every = min(max(int((self._expected_steps or 1) / self.events["log"]), 1), _MEASURED)
         self.keep_reserve()
@@ -101,14 +102,6 @@ class Pace(Course):
         step = self.trainer.state.global_step
         progress = {} if self.clock is None else self.clock.state_dict()
         return {SCHEDULE: {"progress": progress, "sampler": self.batches.state_dict(step)}}
-
-    def read_clock(self) -> None:
-        """Reads the clock of process 0."""
-        clock: Any = self.clock  # there is one
-        clock.update()
-        if self.args.world_size > 1:
-            share = torch.tensor([clock.done], dtype=torch.float64, device=self.args.device)
-            clock.done = broadcast(share).item()
 
     def keep_reserve(self) -> None:
         """Reserves the time that evaluation and saving took last, and that of the rest, for the end."""
@@ -173,43 +166,40 @@ class Pace(Course):
         ends = [end for _, end in self.schedule.lengths]
         return self.phases[next((i for i, end in enumerate(ends) if self.share < end), -1)]
 
-
-class _EndOfStep(TrainerCallback):
-    """Counts epochs by the examples read; with a clock, reads it and logs, evaluates, saves and stops by it."""
-
-    def __init__(self, pace: Pace):
-        self.pace = pace
-        self._marks: dict[str, int] = {}
+    # Callbacks at the ends of steps
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        clock = self.pace.clock
-        if clock is not None:
-            clock.start()
-            self._read(state)
-            for name, parts in self.pace.events.items():
-                self._marks[name] = math.floor(self.pace.share * parts)
+        if self.clock is not None:
+            self.clock.start()
+            self._read_clock(state)
+            for name, parts in self.events.items():
+                self._marks[name] = math.floor(self.share * parts)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        sampler = self.pace.batches
-        state.epoch = sampler.position(state.global_step) / len(sampler.lengths)
-        sampler.forget(state.global_step - 2 * max(int(state.logging_steps), 50))
-        if self.pace.clock is not None:
-            self.pace.keep_reserve()
-            self._read(state)
-            self._act(args, state, control)
+        """Counts epochs by the examples read; with a clock, reads it and logs, evaluates, saves and stops by it."""
+        state.epoch = self.batches.position(state.global_step) / len(self.lengths)
+        self.batches.forget(state.global_step - 2 * max(int(state.logging_steps), 50))
+        if self.clock is not None:
+            self.keep_reserve()
+            self._read_clock(state)
+            self._act(args, control)
 
-    def _read(self, state: TrainerState) -> None:
-        self.pace.read_clock()
-        state.max_steps = self.pace.planned_steps()
+    def _read_clock(self, state: TrainerState) -> None:
+        """Reads the clock of process 0."""
+        clock: Any = self.clock  # there is one
+        clock.update()
+        if self.args.world_size > 1:
+            share = torch.tensor([clock.done], dtype=torch.float64, device=self.args.device)
+            clock.done = broadcast(share).item()
+        state.max_steps = self.planned_steps()
 
-    def _act(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
-        share, ends = self.pace.share, self.pace.share >= 1
-        for name, parts in self.pace.events.items():
-            now = math.floor(share * parts)
+    def _act(self, args: TrainingArguments, control: TrainerControl) -> None:
+        for name, parts in self.events.items():
+            now = math.floor(self.share * parts)
             if now > self._marks.get(name, 0):
                 self._marks[name] = now
                 setattr(control, f"should_{name}", True)
-        if ends:
+        if self.share >= 1:
             control.should_training_stop = control.should_log = True
-            control.should_save |= "save" in self.pace.events or args.save_strategy != SaveStrategy.NO
+            control.should_save |= "save" in self.events or args.save_strategy != SaveStrategy.NO
             control.should_evaluate = False  # the finished model is evaluated

@@ -13,38 +13,33 @@ _SAMPLED = 4  # weight matrices
 
 
 class StepTimer(TrainerCallback):
-    """Measures a few steps, without evaluation and saving.
+    """Measures a few steps.
 
     Args:
+        clock: seconds of training, without evaluation and saving.
         report: called once with the mean seconds per step, the number of measured steps, and the step before training.
         stop: stop the run afterwards (`--dry-run`).
     """
 
-    def __init__(self, report: Callable[[float, int, int], None], stop: bool = False):
-        self.report, self.stop = report, stop
+    def __init__(self, clock: Callable[[], float], report: Callable[[float, int, int], None], stop: bool = False):
+        self.clock, self.report, self.stop = clock, report, stop
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.first, self.mark, self.seconds = state.global_step, time.perf_counter(), 0.0
+        self.first, self.mark = state.global_step, self.clock()
         self.skipped = min(_WARM_UP, max(0, state.max_steps - self.first - 1))
         self.steps = min(_MEASURED, max(1, state.max_steps - self.first - self.skipped))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         step = state.global_step - self.first - self.skipped
-        if step not in range(self.steps + 1):
+        if step not in (0, self.steps):
             return
-        if step in (0, self.steps) and torch.accelerator.is_available():
+        if torch.accelerator.is_available():
             torch.accelerator.synchronize()
-        if step > 0:
-            self.seconds += time.perf_counter() - self.mark
-        self.mark = time.perf_counter()
-        if step == self.steps:
-            self.report(self.seconds / self.steps, self.steps, self.first)
+        if step == 0:
+            self.mark = self.clock()
+        else:
+            self.report((self.clock() - self.mark) / self.steps, self.steps, self.first)
             control.should_training_stop |= self.stop
-
-    def _restart_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.mark = time.perf_counter()
-
-    on_evaluate = on_save = _restart_step
 
 
 def measure_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:

@@ -92,7 +92,7 @@ class RunTrainer(Trainer):
                 self.remove_callback(reporter)
         print_lines(self)
         settle_trackers(self)
-        timer = StepTimer(self.report_speed, stop=dry_run)
+        timer = StepTimer(lambda: self.metrics.seconds, self.report_speed, stop=dry_run)
         start = StartOfTraining(self.metrics, self.history)
         self.measures = StepMeasures()
         for callback in (
