@@ -1,14 +1,14 @@
 """TrainingArguments of pretraining, and the checks of settings and arguments before it starts."""
 
 import copy
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from transformers import TrainingArguments
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
 from mybert.common.errors import UserError
-from mybert.pretraining.planning.budget_plan import check_budget_settings
 from mybert.pretraining.settings import PretrainingOptions, PretrainSettings
 from mybert.training.arguments import RunArguments, prepare_launch
 from mybert.training.run_folder import RunFolder
@@ -65,4 +65,34 @@ def check_schedule_settings(settings: PretrainSettings, arguments: TrainingArgum
     if IntervalStrategy.EPOCH in (arguments.eval_strategy, arguments.save_strategy, arguments.logging_strategy):
         raise UserError("with a schedule or a time budget, log, evaluate and save by steps, not by epoch")
     if settings.time_budget is not None:
-        check_budget_settings(settings, arguments)
+        _check_budget_settings(settings, arguments)
+
+
+def _check_budget_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
+    """Raises a UserError for arguments that contradict a time budget."""
+    for name in ("max_steps", "num_train_epochs"):
+        if name in given_options(settings, arguments):
+            raise UserError(
+                f"--time-budget and --{name.replace('_', '-')} exclude each other: one ends the run by the clock, one "
+                "by steps; leave one of them out"
+            )
+    schedule = SchedulerType(arguments.lr_scheduler_type).value
+    if schedule in ("reduce_lr_on_plateau", "greedy"):
+        raise UserError(
+            f"--lr-scheduler-type {schedule} cannot be used with --time-budget: it knows no end of the run"
+        )
+    if arguments.load_best_model_at_end:
+        raise UserError("--load-best-model-at-end cannot be used with --time-budget: the last model is the best")
+
+
+def given_options(settings: PretrainSettings, arguments: TrainingArguments) -> set[str]:
+    """Names of the options that the user gave."""
+    names: set[str] = set()
+    for part in (settings, arguments):
+        changed = {entry.name for entry in dataclasses.fields(part) if getattr(part, entry.name) != _default(entry)}
+        names |= getattr(part, "given", changed)
+    return names
+
+
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()

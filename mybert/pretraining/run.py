@@ -16,7 +16,7 @@ from modeling_mybert import MyBertForPreTraining
 from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted, with_unit
-from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments
+from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments, given_options
 from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
@@ -27,7 +27,6 @@ from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.passes import Passes
 from mybert.pretraining.planning.flops_and_memory import print_phases
-from mybert.pretraining.planning.rules import given_options
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.time_budget import Budget, ClockProgress

@@ -15,14 +15,14 @@ from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.common.errors import UserError
 from mybert.pretraining import time_budget
-from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.arguments import PretrainingArguments, given_options
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning import budget_plan as planning
 from mybert.pretraining.planning import candidates, measurement
 from mybert.pretraining.planning.candidates import tokens_per_batch
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps
 from mybert.pretraining.planning.plan_command import random_corpus
-from mybert.pretraining.planning.rules import budget_rules, given_options, options_by_rule
+from mybert.pretraining.planning.rules import budget_rules, options_by_rule
 from mybert.pretraining.settings import PretrainSettings
 from mybert.pretraining.time_budget import ClockProgress
 

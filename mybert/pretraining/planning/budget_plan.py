@@ -26,7 +26,7 @@ from mybert.pretraining.planning.candidates import (
 )
 from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps
-from mybert.pretraining.planning.rules import budget_rules, given_options, options_by_rule, with_schedule
+from mybert.pretraining.planning.rules import budget_rules, options_by_rule, with_schedule
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.arguments import set_bf16
@@ -112,23 +112,6 @@ class BudgetPlan:
         print_table(f"Plan for {duration(budget)}", self.rows, ("setting", "value", "reason"))
         if self.expected:  # none for a checkpoint that is continued, or another masking share
             print(f"expected on held-out documents (95% interval): {in_words(self.expected)}")
-
-
-def check_budget_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
-    """Raises a UserError for arguments that contradict a time budget."""
-    for name in ("max_steps", "num_train_epochs"):
-        if name in given_options(settings, arguments):
-            raise UserError(
-                f"--time-budget and --{name.replace('_', '-')} exclude each other: one ends the run by the clock, one "
-                "by steps; leave one of them out"
-            )
-    schedule = SchedulerType(arguments.lr_scheduler_type).value
-    if schedule in ("reduce_lr_on_plateau", "greedy"):
-        raise UserError(
-            f"--lr-scheduler-type {schedule} cannot be used with --time-budget: it knows no end of the run"
-        )
-    if arguments.load_best_model_at_end:
-        raise UserError("--load-best-model-at-end cannot be used with --time-budget: the last model is the best")
 
 
 def make_plan(

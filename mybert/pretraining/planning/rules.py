@@ -4,14 +4,11 @@ import dataclasses
 from collections.abc import Collection
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from mybert.pretraining.settings import PretrainSettings
-
-if TYPE_CHECKING:  # the help of `mybert quickstart` imports this module
-    from transformers import TrainingArguments
 
 _FOR_NEW_WEIGHTS = (
     *("initializer_range", "initial_weights", "start_mlm_probability", "weight_decay", "adam_epsilon", "dropout"),
@@ -22,19 +19,6 @@ _FOR_NEW_WEIGHTS = (
 @cache
 def budget_rules() -> dict[str, Any]:
     return yaml.safe_load((resources.files(__package__) / "budget_rules.yaml").read_text(encoding="utf-8"))
-
-
-def given_options(settings: PretrainSettings, arguments: "TrainingArguments") -> set[str]:
-    """Names of the options that the user gave."""
-    names: set[str] = set()
-    for part in (settings, arguments):
-        changed = {entry.name for entry in dataclasses.fields(part) if getattr(part, entry.name) != _default(entry)}
-        names |= getattr(part, "given", changed)
-    return names
-
-
-def _default(entry: dataclasses.Field[Any]) -> Any:
-    return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
 
 
 def options_by_rule(
