@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
-from mybert.distillation.losses import relation_loss
-from mybert.distillation.teacher import Comparison
+from mybert.distillation.teacher import Comparison, relation_loss
 from mybert.training.layer_selection import chosen_layers
 from mybert.training.objective import soft_loss
 
