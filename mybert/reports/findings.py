@@ -1,6 +1,7 @@
 """Findings about a stage, the most severe first, and the last lines of a command, which name them."""
 
 import contextlib
+import importlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +9,13 @@ from mybert.artifacts.manifest import REPORT, REPORTS
 from mybert.reports.stage_files import StageFiles, explain_missing, read_stage
 
 LEVELS = ("red", "amber", "green")
+_CHECKS: dict[str, tuple[str, ...]] = {
+    "corpus": ("corpus",),
+    **dict.fromkeys(("pretrain", "adapt", "distill"), ("pretraining", "training")),
+    "finetune": ("retrieval", "finetuning", "evaluation", "training"),
+    "evaluate": ("retrieval", "evaluation"),
+}
+"""The modules with the checks of each stage, loaded when it is judged."""
 _BADGES = {"red": "Problem", "amber": "Warning", "green": "Passed"}
 
 
@@ -47,18 +55,9 @@ def level(value: float, amber: float, red: float = float("inf")) -> str:
 
 def find(files: StageFiles) -> list[Finding]:
     """The findings of all checks that apply to a stage; some stages have none."""
-    # here, since few commands judge
-    from mybert.reports.checks import corpus, evaluation, finetuning, pretraining, retrieval, training
-
-    of_pretraining = (*pretraining.CHECKS, *training.CHECKS)
-    checks = {
-        "corpus": corpus.CHECKS,
-        **dict.fromkeys(("pretrain", "adapt", "distill"), of_pretraining),
-        "finetune": (*retrieval.CHECKS, *finetuning.CHECKS, *evaluation.CHECKS, *training.CHECKS),
-        "evaluate": (*retrieval.CHECKS, *evaluation.CHECKS),
-    }.get(files.stage, ())
+    modules = [importlib.import_module(f"mybert.reports.checks.{name}") for name in _CHECKS.get(files.stage, ())]
     with explain_missing(files):
-        findings = [finding for check in checks for finding in check(files)]
+        findings = [finding for module in modules for check in module.CHECKS for finding in check(files)]
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
