@@ -12,6 +12,7 @@ from mybert.io.documents import Problems, read_documents
 from mybert.io.files import STDIN, file_format, is_unicode, open_text
 from mybert.io.record_formats import READERS, TextColumn
 from mybert.io.sources import Source, find_sources
+from mybert.rows.column_roles import usual_columns
 
 IDS = ("_id", "id", "doc_id", "docid", "docno", "document_id", "corpus-id", "corpus_id", "pid", "query_id", "qid")
 """Usual columns of the id of a document or a query; the first that a file has is read."""
@@ -158,14 +159,14 @@ def _tagged(name: str) -> Iterator[_Row]:
 
 def _table(source: Source, problems: Problems) -> Iterator[_Row]:
     columns = next((record.fields for record in _peek(source) if record.fields), {})
-    text = next((name for name in _TEXTS if name in columns), "text")
-    ids = [name for name in IDS if name in columns]
+    text = next(iter(usual_columns(columns, _TEXTS)), "text")
+    titles, ids = usual_columns(columns, ["title"]), usual_columns(columns, IDS)
     column = TextColumn(text, f"expected a column for the text, such as {', '.join(_TEXTS[:3])}")
     documents = read_documents([source.name], text_column=column, errors=problems.errors, with_other_columns=True,
                                plain_text="line", skipped=problems.skipped)  # fmt: skip
     for document in documents:
         key = document.others.get(ids[0]) if ids else None
-        title = document.others.get("title")
+        title = document.others.get(titles[0]) if titles else None
         place = f"line {document.line}"
         yield None if key is None else str(key), title if isinstance(title, str) else "", document.text, place
 
@@ -236,7 +237,8 @@ def _judgements(name: str) -> Iterator[tuple[str, str, str, Any]]:
 
 
 def _named(name: str, place: str, fields: dict[str, Any]) -> list[str]:
-    values = [next((fields[one] for one in names if fields.get(one) is not None), None) for names in _JUDGEMENT]
+    given = {column: value for column, value in fields.items() if value is not None}
+    values = [next((given[column] for column in usual_columns(given, names)), None) for names in _JUDGEMENT]
     for value, names in zip(values, _JUDGEMENT, strict=True):
         if value is None:
             raise UserError(f"{name}, {place}: no column {names[0]!r} (there are {short_list(fields)})")

@@ -24,7 +24,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "score": ("score", "label", "relevance", "grade", "similarity"),
 }
 """The usual names of each column; the first that a file has is read."""
-_NUMBERED = re.compile(r"(negative|neg|sentence)[_-]?\d+")  # further negatives
+_NUMBERED = re.compile(r"(negative|neg|sentence)[_-]?\d+", re.IGNORECASE)  # further negatives
 
 
 ROWS = "rows"

@@ -1,6 +1,6 @@
 """The columns of a table by their roles, such as text and label: those that are given, else those with usual names."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mybert.common.errors import nearest_name, short_list
 from mybert.io.files import file_format
@@ -12,7 +12,7 @@ def choose_columns(
     """
     Args:
         names: the columns of the table.
-        wanted: role → usual names of its column, best first.
+        wanted: role → usual names of its column; see `usual_columns`.
         given: role → column; or several columns that are read as one, separated by commas.
         optional: roles that may have no column.
 
@@ -25,10 +25,16 @@ def choose_columns(
         if column not in names:
             absent += [name for name in map(str.strip, column.split(",")) if name not in names] or [column]
     for role, usual in wanted.items():
-        free = [name for name in usual if name in names and name not in columns.values()]
+        free = usual_columns([name for name in names if name not in columns.values()], usual)
         if role not in columns and free:
             columns[role] = free[0]
     return columns, absent, {role: wanted[role] for role in wanted if role not in columns and role not in optional}
+
+
+def usual_columns(names: Collection[str], usual: Iterable[str]) -> list[str]:
+    """The columns with usual names, in the order of these; if there are none, those that differ in case only."""
+    same = [name for name in usual if name in names]
+    return same or [name for one in usual for name in names if name.casefold() == one.casefold()]
 
 
 def lacking_columns(

@@ -22,6 +22,7 @@ from mybert.io.files import file_format, is_unicode, open_text
 from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS, Record
 from mybert.io.sources import README, find_sources
 from mybert.rows.annotations import read_argilla
+from mybert.rows.column_roles import usual_columns
 from mybert.rows.splits import Split, describe_problems, refuse_rows
 from mybert.rows.tables import table_of_columns
 from mybert.tasks.base import Task
@@ -73,7 +74,7 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
         task = dataclasses.replace(task, options=dataclasses.replace(task.options, columns=[]))
     rows, columns = task.canonical(read_argilla(table.rows), name, labelled)
     usual = [name for role in task.targets if role in columns for name in task.targets[role]]
-    others = [name for name in usual if name in table.rows.column_names and name not in columns.values()]
+    others = usual_columns([name for name in table.rows.column_names if name not in columns.values()], usual)
     return table._replace(rows=task.prepare(rows) if prepared else rows, columns=columns, others=others)
 
 

@@ -122,8 +122,9 @@ class TextClassification(Task):
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         columns, given = super().find_columns(names, source, labelled), self.options.given_columns()
-        pair = (columns["text"], columns.get("text_pair"))
-        if "text_pair" in columns and "text_pair" not in given and pair not in _PAIRS:
+        pair = (columns["text"], columns.get("text_pair", ""))
+        is_usual = tuple(name.casefold() for name in pair) in _PAIRS
+        if "text_pair" in columns and "text_pair" not in given and not is_usual:
             if self.trained_inputs is not None:
                 how = "name both by --columns text=COLUMN text_pair=COLUMN" if self.asks else "use text and text_pair"
                 raise UserError(f"{source}: {pair[0]!r} and {pair[1]!r} are no usual pair; {how}")

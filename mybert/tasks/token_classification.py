@@ -24,6 +24,7 @@ from mybert.io.files import file_format, open_text
 from mybert.io.record_formats import declared_delimiter, header_delimiter
 from mybert.rows.annotations import COLUMNS, VERDICT, words_and_tags
 from mybert.rows.column_choice import WORDS
+from mybert.rows.column_roles import usual_columns
 from mybert.rows.conll import Columns, names_columns, quoted_fields, read_columns
 from mybert.rows.label_columns import expand_label, looks_like_list
 from mybert.rows.labels import is_missing, label_name, sort_labels
@@ -97,12 +98,13 @@ class TokenClassification(Task):
         cell = next((cell for name, cell in zip(names, cells, strict=False) if name.casefold() in words), "")
         if names_columns(names, given) and cell and len(cell.split()) == 1 and not looks_like_list(cell):
             return False, None if between == "\t" else between
-        content = {*COLUMNS["text"], *self.inputs["tokens"], *given.values()}
+        content = {*COLUMNS["text"], *self.inputs["tokens"], *map(str.casefold, given.values())}
         known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
-        is_tagged = between == "\t" and len(names) > 1 and len(known & set(names)) < 2
+        folded = {name.casefold() for name in names}
+        is_tagged = between == "\t" and len(names) > 1 and len(known & folded) < 2
         if is_tagged and hasattr(self.config, "tag_scheme"):  # the tags are known
             is_tagged = names[-1] in self.label2id
-        if not content.isdisjoint(names) and not is_tagged:
+        if not content.isdisjoint(folded) and not is_tagged:
             return True, None
         if delimiter == "," and between in first and between in second and len(first.split()) == 1:
             raise UserError(
@@ -123,7 +125,7 @@ class TokenClassification(Task):
         given = self.options.given_columns()
 
         def has(role: str, *candidates: str) -> bool:
-            return not {*candidates, given.get(role)}.isdisjoint(names)
+            return given.get(role) in names or bool(usual_columns(names, candidates))
 
         has_text = has("text", *COLUMNS["text"])
         has_words = has("tokens", *self.inputs["tokens"]) and given.get("text") not in names

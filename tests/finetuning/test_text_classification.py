@@ -110,6 +110,8 @@ def test_pairs_are_two_segments_and_labels_may_be_numbers(tiny_checkpoint):
         (("question", "sentence"), [], {"text": "question", "text_pair": "sentence"}),
         (("text",), [], {"text": "text"}),
         (("premise", "hypothesis"), [], {"text": "premise", "text_pair": "hypothesis"}),
+        (("Premise", "Hypothesis"), [], {"text": "Premise", "text_pair": "Hypothesis"}),
+        (("Text", "text"), [], {"text": "text"}),
         (("text", "sentence2"), [], {"text": "text"}),  # no usual pair
         (("text", "sentence2"), ["text_pair=sentence2"], {"text": "text", "text_pair": "sentence2"}),
     ],

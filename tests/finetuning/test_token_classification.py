@@ -87,6 +87,7 @@ TEXT = "Zoë (of 東京) met O'Neil-Smith, in New York's Hall."
 SPANS = [(0, 3, "PER"), (8, 10, "LOC"), (16, 28, "PER"), (33, 41, "LOC")]
 ANNOTATED = {
     "spaCy": {"text": TEXT, "entities": [list(span) for span in SPANS]},
+    "names with capitals": {"Text": TEXT, "Entities": [list(span) for span in SPANS]},
     "spaCy's to_json": {
         "text": TEXT,
         "ents": [{"start": a, "end": b, "label": kind} for a, b, kind in SPANS],

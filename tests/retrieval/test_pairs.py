@@ -28,6 +28,7 @@ FORMS = {
          "negative_passages": [{"docid": "2", "title": "", "text": "n"}]}
     ],
     "binary": [{"query": "q", "passage": "p", "label": 1}, {"query": "q", "passage": "n", "label": 0}],
+    "capitals": [{"Query": "q", "Positive": "p", "Negative_1": "n"}],
     "texts of numbers": [{"query": "q", "answer": "p", "score": "2"}, {"query": "q", "answer": "n", "score": "0"}],
     "squad": [{"id": "1", "question": "q", "context": "p", "answers": {"text": ["x"], "answer_start": [0]}}],
 }  # fmt: skip
