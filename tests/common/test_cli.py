@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from forked import exit_status
 from transformers import TrainingArguments
 
 from modeling_mybert import NAMED_SIZES
@@ -251,15 +252,12 @@ def run_with_closed_streams(closed: tuple[int, ...], folder: Path, words: list[s
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_commands_work_with_closed_streams_and_refuse_to_write_results_to_them(closed, models, forks, tmp_path):
+def test_commands_work_with_closed_streams_and_refuse_to_write_results_to_them(closed, models, tmp_path):
     (tmp_path / "rows.csv").write_text("text\na good film\n", encoding="utf-8")
     words = ["predict", str(models("classifier")), "rows.csv", "--device", "cpu"]
 
-    def status(*more: str) -> int:
-        process = forks.Process(target=run_with_closed_streams, args=(closed, tmp_path, [*words, *more]))
-        process.start()
-        process.join(300)
-        return process.exitcode
+    def status(*more: str) -> int | None:
+        return exit_status(run_with_closed_streams, closed, tmp_path, [*words, *more])
 
     assert status("--output", "out.csv") == 0
     assert (tmp_path / "out.csv").read_text(encoding="utf-8").startswith("label,")

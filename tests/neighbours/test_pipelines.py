@@ -99,7 +99,7 @@ for task, folder, long, short in json.loads(sys.argv[1]):
 
 @pytest.mark.parametrize("process", ["foreign", "installed"])
 def test_pipelines_of_a_folder_truncate_long_texts_to_the_trained_length(
-    bert_folders, pair, tmp_path, process, run_foreign
+    bert_folders, pair, tmp_path, process, request
 ):
     cases = []
     for task, auto in TASKS:
@@ -108,6 +108,7 @@ def test_pipelines_of_a_folder_truncate_long_texts_to_the_trained_length(
         MyBertTokenizer.from_pretrained(bert_folders(head), model_max_length=48).save_pretrained(folder)
         cases.append((task, str(folder), LONG, "[MASK] " + "rain " * 45))
     if process == "foreign":
+        run_foreign = request.getfixturevalue("run_foreign")
         found = [json.loads(line) for line in run_foreign(TRUNCATE, json.dumps(cases))]
     else:
         found = [[pipeline(task, model=folder)(text) for text in texts] for task, folder, *texts in cases]

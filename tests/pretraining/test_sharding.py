@@ -84,16 +84,17 @@ def test_two_processes_with_sharded_weights_train_like_one(sharded, pairs, token
     losses, weights, _ = train(pairs(STEPS * SEQUENCES), tokenizer)
     assert losses[-1] < losses[0]
     assert sharded[0] == pytest.approx(losses, rel=1e-5)
+    assert_collectives(sharded[2])
     assert sharded[1].keys() == weights.keys()
     for name, weight in weights.items():
         torch.testing.assert_close(sharded[1][name], weight, atol=2e-5, rtol=0)
 
 
-def test_weights_are_gathered_twice_and_gradients_reduced_once_per_step(sharded):
+def assert_collectives(counts):
+    """Weights are gathered twice and gradients reduced once per step."""
     units = LAYERS + 1
-    found = sharded[2]
-    assert sum(count for name, count in found.items() if "gather" in name) == 2 * units
-    assert sum(count for name, count in found.items() if "scatter" in name) == units
+    assert sum(count for name, count in counts.items() if "gather" in name) == 2 * units
+    assert sum(count for name, count in counts.items() if "scatter" in name) == units
 
 
 @contextlib.contextmanager
@@ -104,6 +105,13 @@ def processes(backend, store, rank, count):
         yield init_device_mesh("cpu", (count,))
     finally:
         dist.destroy_process_group()
+
+
+def test_weights_are_gathered_twice_and_gradients_reduced_once_per_step(pairs, tokenizer):
+    """One process, whose collectives are counted only."""
+    with processes("fake", FakeStore(), rank=0, count=2):
+        *_, collectives = train(pairs(STEPS * SEQUENCES), tokenizer, processes=2)
+    assert_collectives(collectives)
 
 
 def test_the_shares_of_four_devices_have_different_addresses(tiny_config):
