@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -89,15 +90,31 @@ def test_real_weights_in_float32_and_int8(minilm_folder, tmp_path, capsys):
     onnx.checker.check_model(folder / "onnx/model.onnx")
 
 
-def test_differing_outputs_are_refused_and_nothing_is_written(saved_head, tmp_path, monkeypatch, capsys):
-    source = saved_head("MyBertForMaskedLM", num_hidden_layers=1)
-    words = ["export", str(source), "--output", str(tmp_path / "out"), "--int8"]
+@pytest.fixture(scope="module")
+def exported(models, tmp_path_factory) -> tuple[Path, dict[str, float]]:
+    """A folder with the graph of the classifier, and its differences from the model."""
+    folder = tmp_path_factory.mktemp("exported")
+    return folder, write_onnx(classifier(models), folder)
+
+
+def classifier(models):
+    return modeling_mybert.MyBertForSequenceClassification.from_pretrained(models("classifier")).eval()
+
+
+def test_differing_outputs_are_refused_and_nothing_is_written(exported, models, tmp_path, monkeypatch, capsys):
+    def write(model, folder):
+        shutil.copytree(exported[0], folder, dirs_exist_ok=True)
+        return {"logits": difference}
+
+    monkeypatch.setattr("mybert.release.convert.export.write_onnx", write)
+    words = ["export", str(models("classifier")), "--output", str(tmp_path / "out"), "--int8"]
+    difference = exported[1]["logits"]
     assert cli.main([*words, "--int8-tolerance", "1e-6"]) == 2
     assert "logits differs by" in capsys.readouterr().err.splitlines()[-1]
-    monkeypatch.setattr("mybert.release.convert.export.write_onnx", lambda model, folder: {"logits": 2e-4})
+    difference = 2e-4
     assert cli.main(words) == 2
     assert "logits differs by 0.0002, above --tolerance" in capsys.readouterr().err.splitlines()[-1]
-    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_the_optional_packages_the_install_command_is_named(tmp_path, monkeypatch):
@@ -106,13 +123,11 @@ def test_without_the_optional_packages_the_install_command_is_named(tmp_path, mo
         to_onnx("anything", tmp_path / "out")
 
 
-def test_a_graph_with_other_weights_is_found(saved_head, tmp_path):
-    head = "ForSequenceClassification"
-    source = saved_head(f"MyBert{head}", num_hidden_layers=1)
-    model = getattr(modeling_mybert, f"MyBert{head}").from_pretrained(source).eval()
-    found = write_onnx(model, tmp_path)
-    assert list(found) == OUTPUTS[head]
-    assert max(found.values()) < 1e-5
+def test_a_graph_with_other_weights_is_found(exported, models, tmp_path):
+    model = classifier(models)
+    assert list(exported[1]) == OUTPUTS["ForSequenceClassification"]
+    assert max(exported[1].values()) < 1e-5
+    shutil.copytree(exported[0], tmp_path, dirs_exist_ok=True)
     near = write_int8(model, tmp_path)
     model.bert.embeddings.LayerNorm.weight.data.neg_()
     graph = onnx_outputs(tmp_path / "onnx/model.onnx")

@@ -4,7 +4,6 @@ import base64
 import shutil
 
 import numpy as np
-import openai
 import pytest
 from huggingface_hub import InferenceClient
 from json_files import change_json
@@ -47,6 +46,8 @@ def embedder(models):
 
 @pytest.fixture
 def client(serve):
+    import openai  # takes a second, of the worker that runs these tests only
+
     return openai.OpenAI(base_url=f"{serve('filler').url}/v1", api_key="none", max_retries=0)
 
 
@@ -79,6 +80,8 @@ def test_the_client_of_openai_gets_the_vectors_of_the_embedder(client, embedder)
 
 
 def test_token_arrays_have_the_vectors_of_their_texts(client, embedder, models):
+    from openai import UnprocessableEntityError
+
     tokenizer = MyBertTokenizer.from_pretrained(models("filler"))
     expected = embedder.texts(TEXTS)
     for special in (False, True):
@@ -87,7 +90,7 @@ def test_token_arrays_have_the_vectors_of_their_texts(client, embedder, models):
         assert np.abs(np.array([one.embedding for one in found.data]) - expected).max() < 1e-6
         one = client.embeddings.create(model="any", input=ids[0]).data[0].embedding
         assert np.abs(np.array(one) - expected[0]).max() < 1e-6
-    with pytest.raises(openai.UnprocessableEntityError, match="token ids: expected 0 to"):
+    with pytest.raises(UnprocessableEntityError, match="token ids: expected 0 to"):
         client.embeddings.create(model="any", input=[[10**30]])
 
 
