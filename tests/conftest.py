@@ -39,18 +39,30 @@ torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.envir
 _SLOW_MODULES = {  # more than about five seconds of a core
     "tokenizer": "parity_with_bert saving vocabulary_change word_counting wordpiece_training",
     "adaptation": "adapt",
-    "common": "output_folders start_method text_windows",
-    "corpus": "build part_files ray resume",
+    "common": "output_folders quickstart start_method text_windows",
+    "corpus": "build part_files ray resume selection",
     "docs": "examples notebooks pages worked_changes",
     "embedding": "run training_example",
-    "finetuning": "analysis predict_and_evaluate run training",
+    "explanation": "explainer",
+    "finetuning": "analysis every_task few_labels predict_and_evaluate run training",
     "hub": "bundle card faults handler publish round_trip verify",
     "fuzz": "fuzz",
-    "model": "backends checkpoint filling_up parity_with_bert tokens_to_keep trainer",
+    "model": "as_bert backends checkpoint filling_up parity_with_bert prepacked tokens_to_keep trainer",
     "neighbours": "peft pipelines question_answering sentence_transformers",
     "pretraining": "faults nonfinite pretrain_from_text run schedules sharding time_budget trainer",
     "release": "export_onnx",
+    "retrieval": "evaluation training",
     "serving": "answers limits",
+}
+
+_CLEAN_PROCESSES = {  # files with the fixture `clean_processes`, whose process takes seconds to start
+    "tests/hub/test_handler.py",
+    "tests/hub/test_round_trip.py",
+    "tests/hub/test_verify.py",
+    "tests/model/test_as_bert.py",
+    "tests/neighbours/test_question_answering.py",
+    "tests/release/test_quantize.py",
+    "tests/tokenizer/test_saving.py",
 }
 
 _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest -m long` run them
@@ -102,9 +114,30 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps pytest-xdist from starting with the files of most tests: files of one long test would come last."""
+    """Keeps pytest-xdist from starting with the files of most tests: files of one long test would come last.
+
+    Workers collect the folders in different orders: each takes the rewritten bytecode of the others.
+    """
     if hasattr(config.option, "loadscopereorder"):  # since pytest-xdist 3.8
         config.option.loadscopereorder = False
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if int(worker) and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        folders = sorted({str(path.parent) for path in Path(__file__).parent.glob("*/test_*.py")})
+        first = int(worker) * len(folders) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        config.args = folders[first:] + folders[:first]
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """As `--dist loadfile`, but the files that start the same process run in one worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadFiles(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "clean processes" if file in _CLEAN_PROCESSES else file
+
+    return LoadFiles(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
@@ -116,7 +149,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile.
 
-    Files with slow tests come first, so that no worker waits at the end for one that the other has just begun.
+    Files with slow tests come first, so that no worker waits at the end for one that the other has just begun. All
+    workers have the same order.
     """
     for item in items:
         if (
@@ -129,7 +163,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "long" not in config.option.markexpr and not any("::" in word for word in config.args):
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (item.path not in slow, item.path))
 
 
 @pytest.fixture(autouse=True, scope="module")
