@@ -2,10 +2,13 @@
 
 import copy
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 from modeling_mybert import MyBertForPreTraining
 from mybert.common.errors import UserError
+from mybert.distillation.objective import Distillation
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
 from mybert.pretraining.arguments import PretrainingArguments
@@ -42,8 +45,10 @@ def distill(settings: DistillSettings, arguments: PretrainingArguments | None = 
 
 def build_pair(
     settings: DistillSettings, tokenizer: MyBertTokenizer, longest: int
-) -> tuple[MyBertForPreTraining, Comparison]:
-    """The student before the first step and its teacher. Sets the layers and losses that the settings leave open."""
+) -> tuple[MyBertForPreTraining, Callable[..., Distillation]]:
+    """The student before the first step, and its objective without the corpora. Sets the layers and losses that the
+    settings leave open.
+    """
     teacher, has_head = load_teacher(settings, tokenizer, longest)
     if settings.size is None and settings.init_from is None and settings.layers is None:
         settings.layers = max(teacher.config.num_hidden_layers // 2, 1)
@@ -55,4 +60,4 @@ def build_pair(
         keep_layers(student, settings.layers, settings.teacher)
     comparison = Comparison.of(settings, teacher, has_head, student)
     settings.losses = [f"{name}={weight:g}" for name, weight in comparison.weights.items()]
-    return student, comparison
+    return student, functools.partial(Distillation, comparison)

@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import PartialState
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, kl_div, log_softmax, mse_loss, pad
-from transformers import EvalPrediction
 
 from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.errors import UserError
@@ -22,7 +20,6 @@ from mybert.common.quantities import counted
 from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSettings, weights
 from mybert.inference.checkpoint import open_checkpoint, trained_tokens
 from mybert.pretraining.data.masking import IGNORED
-from mybert.pretraining.evaluation import label_sums, metrics_of
 from mybert.training.objective import soft_loss
 from tokenization import MyBertTokenizer
 
@@ -183,8 +180,6 @@ class Comparison:
             losses["relations"] = relation_loss(own, other, inputs["cu_seq_lens_q"].diff(), self.relation_heads)
         return {name: losses[name] for name in self.names}, expected
 
-    # The run
-
     def student_inputs(self, student: MyBertForPreTraining, inputs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the student: unmasked, without labels, if no loss uses masked tokens."""
         inputs = {**inputs, "sparse_logits": True}
@@ -202,37 +197,6 @@ class Comparison:
         total = sum(self.weights[name] * part for name, part in parts.items())
         # no zero gradients, which weight decay follows
         return self.weights["hard"] * hard + total if "hard" in self.weights else total
-
-    def evaluation_sums(
-        self, student: MyBertForPreTraining, labels: Tensor, inputs: dict[str, Any], outputs: Any
-    ) -> Tensor:
-        """(1, 3 + 2 n) of a batch: the sums of the teacher, then of each loss, then their counts.
-
-        A loss is summed over the tokens that it averages: the labelled ones, or all. The teacher has sums if the
-        losses need its predictions; it reads the same masked tokens.
-
-        Args:
-            labels: of the batch; `inputs` are those of `student_inputs`.
-        """
-        losses, expected = self.losses(student, inputs, outputs.prediction_logits, outputs.hidden_states)
-        tokens = inputs["input_ids"].numel()
-        one = torch.ones((), device=labels.device)
-        counts = torch.stack([one * ((labels != IGNORED).sum() if name == "soft" else tokens) for name in losses])
-        of_teacher = torch.zeros(3, device=labels.device)
-        if expected is not None:
-            of_teacher = label_sums(expected, inputs["labels"].flatten()[inputs["masked_lm_positions"]])
-        return torch.cat([of_teacher, torch.stack([*losses.values()]) * counts, counts])[None]
-
-    def metrics_from_sums(self, prediction: EvalPrediction) -> dict[str, float]:
-        """The metrics of an evaluation from the sums of its batches: those of pretraining, then `evaluation_sums`."""
-        rows = np.asarray(prediction.predictions, dtype=np.float64).reshape(-1, 9 + 2 * len(self.names))
-        metrics = metrics_of(rows[:, :6])
-        of_teacher = metrics_of(np.pad(rows[:, 6:9], ((0, 0), (0, 3))))
-        sums, counts = np.split(rows[:, 9:].sum(0), 2)
-        losses = dict(zip(self.names, (sums / np.maximum(counts, 1)).tolist(), strict=True))
-        metrics["loss"] = self.total(metrics["loss"], losses)
-        teacher = {f"teacher_{name}": of_teacher[name] for name in ("mlm_loss", "mlm_accuracy") if name in of_teacher}
-        return metrics | {f"{name}_loss": loss for name, loss in losses.items()} | teacher
 
 
 # Losses

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
-from transformers import EvalPrediction, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.data.masking import IGNORED, Masker
@@ -46,11 +46,6 @@ def label_sums(logits: Tensor, labels: Tensor, correct: Tensor | None = None) ->
     loss = cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
     correct = logits.argmax(-1) == labels if correct is None else correct  # argmax is never `IGNORED`
     return torch.stack([(labels != IGNORED).sum(), loss, correct.sum()])
-
-
-def metrics_from_sums(prediction: EvalPrediction) -> dict[str, float]:
-    """The `compute_metrics` of Trainer for predictions that are the sums of batches, see `metrics_of`."""
-    return metrics_of(np.asarray(prediction.predictions))
 
 
 def metrics_of(sums: np.ndarray) -> dict[str, float]:

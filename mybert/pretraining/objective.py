@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
-from modeling_mybert.operations_mybert import at_least_one
 from mybert.common.quantities import counted, duration, with_unit
 from mybert.pretraining.data.batching import ExampleDataset, HeldOutDataset, example_lengths
 from mybert.pretraining.data.masking import IGNORED
-from mybert.pretraining.evaluation import batch_sums, metrics_from_sums
+from mybert.pretraining.evaluation import batch_sums, metrics_of
 from mybert.pretraining.pace import Pace
 from mybert.pretraining.passes import Passes
 from mybert.pretraining.planning.flops_and_memory import CorpusShape, Phase, flops_left
@@ -37,7 +36,6 @@ class Pretraining(Objective):
         corpora: examples written by `mybert corpus`; the second one is read in the last steps (see `Passes`).
         course: passes over the corpora, or a schedule of length, batch size and masking, which may end by a clock.
         muon: train with `MuonAdamW` instead of the optimizer of the arguments.
-        comparison: in a distillation, a `mybert.distillation.teacher.Comparison`: the teacher and its losses.
         peak_flops: floating point operations per second that a device could do (default: measured).
 
     Attributes:
@@ -55,16 +53,13 @@ class Pretraining(Objective):
         *corpora: datasets.Dataset,
         course: Passes | Pace | None = None,
         muon: bool = False,
-        comparison: Any = None,
         peak_flops: float | None = None,
     ):
-        self.course, self.comparison, self._muon = course or Passes(), comparison, muon
+        self.course, self._muon = course or Passes(), muon
         self._peak, self._measures_peak = peak_flops or 0.0, not peak_flops
         self.lengths = [example_lengths(corpus) for corpus in corpora]
         self.examples = ExampleDataset(corpora[0] if len(corpora) == 1 else datasets.concatenate_datasets([*corpora]))
-        further = comparison.names if comparison else ()
-        own = ("mlm_loss", "nsp_loss")[: 1 + self.examples.has_pairs]
-        self.loss_parts = (*own, *(f"{name}_loss" for name in further))
+        self.loss_parts = ("mlm_loss", "nsp_loss")[: 1 + self.examples.has_pairs]
         self._pairs_in_step: Tensor | None = None
         self._token_counts: Tensor | None = None
 
@@ -82,15 +77,13 @@ class Pretraining(Objective):
             args=arguments,
             train_dataset=self.examples,
             eval_dataset=None if held_out is None else HeldOutDataset(held_out, multiple),
-            compute_metrics=self.comparison.metrics_from_sums if self.comparison else metrics_from_sums,
+            compute_metrics=lambda evaluation: self.metrics_from(np.asarray(evaluation.predictions)),
             **more,
         )
 
     def begin(self, trainer: RunTrainer) -> None:
         super().begin(trainer)
         self.args = trainer.args
-        if self.comparison:
-            self.comparison.teacher.to(self.args.device)
 
     def phase(self, lengths: np.ndarray, steps: int, sequences: float, mlm_probability: float) -> Phase:
         """A phase on examples of these lengths, (N,); `sequences` are those of a forward pass of one device."""
@@ -110,33 +103,15 @@ class Pretraining(Objective):
         pairs = [(label != IGNORED).sum() for label in labels]
         self._pairs_in_step = self.trainer.over_processes(sum(pairs)) if pairs else None
 
-    @property
-    def _student(self) -> nn.Module:
-        return self.trainer.accelerator.unwrap_model(self.trainer.model)
-
     def loss(
         self, compute: Callable[..., Any], inputs: dict[str, Any], with_outputs: bool, items: Tensor | None
     ) -> Any:
-        """The loss of the pretraining heads; in a distillation, its weighted sum with those of the comparison.
-
-        The teacher's means over the tokens of a batch are weighted by the batch's share of the labelled tokens of the
-        step, so that accumulated batches give the mean of the step.
-        """
-        labels = inputs["labels"]
-        if self.comparison:
-            inputs = self.comparison.student_inputs(self._student, inputs)
         if self._pairs_in_step is not None:
             inputs = {**inputs, "num_pairs_in_batch": self._pairs_in_step}
         loss, outputs = compute(inputs, True)
-        own = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.examples.has_pairs]
-        parts = [None if part is None else part * self.trainer.loss_scale for part in own]
-        if self.comparison:
-            losses, _ = self.comparison.losses(self._student, inputs, outputs.prediction_logits, outputs.hidden_states)
-            share = self.trainer.loss_scale * (labels != IGNORED).sum() / at_least_one(0 if items is None else items)
-            losses = {name: part * share for name, part in losses.items()}
-            loss, parts = self.comparison.total(loss, losses), [*parts, *losses.values()]
         if len(self.loss_parts) > 1:
-            self.trainer.metrics.add_losses(parts)
+            own = (outputs.mlm_loss, outputs.nsp_loss)[: 1 + self.examples.has_pairs]
+            self.trainer.metrics.add_losses([None if part is None else part * self.trainer.loss_scale for part in own])
         return (loss, outputs) if with_outputs else loss
 
     def optimizer(self, create: Callable[[], torch.optim.Optimizer]) -> torch.optim.Optimizer:
@@ -152,9 +127,6 @@ class Pretraining(Objective):
 
     def logs(self, logs: dict[str, float]) -> dict[str, float]:
         logs.setdefault("mlm_loss", logs["loss"])
-        if self.comparison:
-            hard = logs["mlm_loss"] + logs.get("nsp_loss", 0.0)
-            logs["loss"] = self.comparison.total(hard, {name: logs[f"{name}_loss"] for name in self.comparison.names})
         flops = logs["tokens_per_second"] * self.flops_per_token()
         if flops:
             logs["seconds_left"] = round(flops_left(self.course.phases, self.trainer.state.global_step) / flops)
@@ -195,20 +167,19 @@ class Pretraining(Objective):
     def predict(
         self, compute: Callable[[], tuple[Any, ...]], model: nn.Module, inputs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        """No loss, the sums of the batch (1, 6), and a stand-in for labels, which Trainer needs to compute metrics.
-
-        In a distillation the sums of the comparison follow.
-        """
-        labels = inputs["labels"]
-        if self.comparison:
-            inputs = self.comparison.student_inputs(self._student, inputs)
+        """No loss, the sums of the batch, and a stand-in for labels, which Trainer needs to compute metrics."""
         with torch.no_grad(), self.trainer.compute_loss_context_manager():
-            outputs = model(**inputs | {"sparse_logits": True})
-            sums = batch_sums(inputs, outputs, self._token_counts)
-            if self.comparison:
-                others = self.comparison.evaluation_sums(self._student, labels, inputs, outputs)
-                sums = torch.cat([sums, others.to(sums)], dim=1)
+            sums, _ = self.evaluate_batch(model, inputs)
         return None, sums, sums.new_zeros(1)
+
+    def evaluate_batch(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Any]:
+        """The sums of a batch for `metrics_from`, (1, n), and the outputs of the model."""
+        outputs = model(**inputs | {"sparse_logits": True})
+        return batch_sums(inputs, outputs, self._token_counts), outputs
+
+    def metrics_from(self, sums: np.ndarray) -> dict[str, float]:
+        """The metrics of an evaluation from the sums of its batches."""
+        return metrics_of(sums)
 
     def token_counts(self) -> Tensor:
         """(2, V) how often each token was labelled, and predicted correctly, in the last evaluation."""

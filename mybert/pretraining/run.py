@@ -36,8 +36,15 @@ from mybert.training.run_folder import RunFolder
 from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_undamaged, set_aside
 from mybert.training.stopping import StopOnSignal, on_signals
 from mybert.training.trainer import RunTrainer
+from tokenization import MyBertTokenizer
 
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
+
+
+def _new_model(
+    settings: PretrainSettings, tokenizer: MyBertTokenizer, longest: int
+) -> tuple[MyBertForPreTraining, type[Pretraining]]:
+    return build_model(settings, tokenizer, longest), Pretraining
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ class Variant:
     """What differs between pretraining, adaptation and distillation.
 
     Attributes:
-        build_pair: a function (settings, tokenizer, longest) that returns the model before the first step and its
-            `mybert.distillation.teacher.Comparison`; None for a model alone.
+        build: a function (settings, tokenizer, longest) that returns the model before the first step, and a function
+            that makes its objective, with the arguments of `Pretraining`.
         inputs: names of settings with further checkpoints, for the manifest and the fingerprint of the run.
         adjust: changes the model before training, for example freezes weights. It may return a function to be called
             after training.
@@ -55,7 +62,7 @@ class Variant:
     """
 
     stage: str = STAGE
-    build_pair: Callable[..., tuple[MyBertForPreTraining, Any]] | None = None
+    build: Callable[..., tuple[MyBertForPreTraining, Callable[..., Pretraining]]] = _new_model
     inputs: tuple[str, ...] = ()
     adjust: Adjust | None = None
     command: str | None = None
@@ -131,10 +138,10 @@ def pretrain(
 
 
 class Start(NamedTuple):
-    """What a run starts with: the model, its comparison with a teacher, and what `Variant.adjust` returned."""
+    """What a run starts with: the model, what makes its objective, and what `Variant.adjust` returned."""
 
     model: MyBertForPreTraining
-    comparison: Any
+    objective: Callable[..., Pretraining]
     finish: Callable[[], object] | None
 
 
@@ -143,18 +150,14 @@ def _start(
 ) -> Start:
     set_seed(arguments.seed)
     longest = max(corpus.shape.longest for corpus in corpora)
-    comparison = None
-    if variant.build_pair is None:
-        model = build_model(settings, corpora[0].tokenizer, longest)
-    else:
-        model, comparison = variant.build_pair(settings, corpora[0].tokenizer, longest)
+    model, objective = variant.build(settings, corpora[0].tokenizer, longest)
     if settings.initial_weights == "text" and is_new:
         initialize_from_text(model, corpora[0], arguments.seed)
     finish = variant.adjust(model) if variant.adjust else None
     corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
     if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
         arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
-    return Start(model, comparison, finish)
+    return Start(model, objective, finish)
 
 
 def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict[Path, str]]:
@@ -198,11 +201,10 @@ def _build_trainer(
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * first.shape.mean_length
         course = Pace(Schedule.of(settings, first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
-    objective = Pretraining(
+    objective = start.objective(
         *(corpus.train for corpus in corpora),
         course=course,
         muon=settings.optimizer == "muon",
-        comparison=start.comparison,
         peak_flops=settings.peak_flops,
     )
     with explain_unusable():
@@ -225,8 +227,6 @@ def _train(trainer: RunTrainer, settings: PretrainSettings, stop: StopOnSignal, 
     """Prints the plan and trains; see `RunTrainer.run`."""
     arguments, objective, config = trainer.args, trainer.objective, trainer.model.config
     advise_half(arguments, config.hidden_size)
-    if trainer.is_world_process_zero() and objective.comparison:
-        print(objective.comparison.description(trainer.model))
     if trainer.is_world_process_zero() and settings.time_budget is None:  # a budget has printed its plan
         print_phases(
             objective.course.phases,

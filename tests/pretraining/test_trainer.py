@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from trained_runs import have_same_weights
-from transformers import BertConfig, BertForPreTraining, EvalPrediction
+from transformers import BertConfig, BertForPreTraining
 
 from mybert.pretraining.data import batching
-from mybert.pretraining.evaluation import constant_baselines, metrics_from_sums
+from mybert.pretraining.evaluation import constant_baselines, metrics_of
 
 TIMES = dict.fromkeys(("eval_runtime", "eval_samples_per_second", "eval_steps_per_second"))
 
@@ -123,7 +123,7 @@ def test_evaluation_agrees_with_full_logits_of_transformers_bert(make_trainer, m
 def test_a_perplexity_that_overflows_is_infinite_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert metrics_from_sums(EvalPrediction(np.array([[1.0, 1e3, 0, 0, 0, 0]]), None))["perplexity"] == math.inf
+        assert metrics_of(np.array([[1.0, 1e3, 0, 0, 0, 0]]))["perplexity"] == math.inf
 
 
 def test_evaluation_masks_never_change(make_trainer):
