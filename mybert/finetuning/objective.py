@@ -65,7 +65,7 @@ class Finetuning(Objective):
         if self._soft_labels is not None:
             counts = [self._soft_labels.items(batch[TEACHER_LOGITS]) for batch in batches]
             items = torch.stack(counts).sum() if counts else torch.ones(())
-            self._soft_items = at_least_one(self.trainer.over_processes(items.to(self.trainer.args.device)))
+            self._soft_items = at_least_one(self.trainer.over_processes(items.to(self.args.device)))
 
     def after_evaluation(self, metrics: dict[str, float]) -> None:
         trainer = self.trainer
@@ -76,7 +76,7 @@ class Finetuning(Objective):
     def final_metrics(self) -> dict[str, float]:
         """The metrics of the trained model; it is evaluated again if the last evaluation was of another one."""
         state = self.trainer.state
-        kept = state.best_global_step if self.trainer.args.load_best_model_at_end else state.global_step
+        kept = state.best_global_step if self.args.load_best_model_at_end else state.global_step
         if self._evaluated is None or not self._evaluated[0] == kept == state.global_step:
             return self.trainer.evaluate()
         return self._evaluated[1]
@@ -86,7 +86,7 @@ class Finetuning(Objective):
 
         Few validation rows give the same score at many steps; Trainer would keep the first of them.
         """
-        arguments, state = self.trainer.args, self.trainer.state
+        arguments, state = self.args, self.trainer.state
         value, sign = metrics[str(arguments.metric_for_best_model)], 1 if arguments.greater_is_better else -1
         is_best = sign * value > (-math.inf if state.best_metric is None else sign * state.best_metric)
         losses = {entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry}

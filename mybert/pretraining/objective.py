@@ -81,10 +81,6 @@ class Pretraining(Objective):
             **more,
         )
 
-    def begin(self, trainer: RunTrainer) -> None:
-        super().begin(trainer)
-        self.args = trainer.args
-
     def phase(self, lengths: np.ndarray, steps: int, sequences: float, mlm_probability: float) -> Phase:
         """A phase on examples of these lengths, (N,); `sequences` are those of a forward pass of one device."""
         each_step = sequences * self.course.batches_per_step

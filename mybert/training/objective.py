@@ -19,18 +19,19 @@ class Objective:
     """Loss, optimizer, evaluation and log of a training. The defaults are those of transformers' Trainer.
 
     Attributes:
-        trainer: that of the run.
+        trainer, args: of the run.
         loss_parts: names of the parts of the loss in the log; their sum is the loss.
         remedy: what the user can do if a gradient is not finite, for messages.
     """
 
     trainer: "RunTrainer"
+    args: Any
     loss_parts: tuple[str, ...] = ("loss",)
     remedy = "try a lower --learning-rate (and --overwrite)"
 
     def begin(self, trainer: "RunTrainer") -> None:
         """Called once, when the trainer has been built."""
-        self.trainer = trainer
+        self.trainer, self.args = trainer, trainer.args
 
     # Steps
 
