@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
-from mybert.common.machine import threads
 from mybert.training.log import History
 from mybert.training.metrics import TrainingMetrics
 
@@ -20,37 +19,27 @@ METRICS = "training_metrics.json"
 """File of a checkpoint with the clock, the steps since the last log, and the numbers of skipped steps."""
 
 
-class StartOfTraining(TrainerCallback):
-    """Starts clock and history, also when training restarts with a smaller batch; measures which cores are free.
+class ExactResume(TrainerCallback):
+    """Lets a resumed run continue as if it had not been interrupted.
 
-    Of a resumed run, finds the best checkpoint again, and logs, evaluates and saves as its arguments say.
+    Its samplers continue at the example, and its clock, history and best checkpoint are those of its checkpoint. The
+    checkpoint of the last step of an epoch is saved after the evaluation of that epoch; Trainer saves it before, so
+    that a run resumed from it would skip the evaluation and differ from then on.
     """
 
     def __init__(self, metrics: TrainingMetrics, history: History):
         self.metrics, self.history = metrics, history
+        self._postponed = False  # whether a checkpoint waits for the evaluation
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        # the folder may have been moved since the path was stored
+        """Starts clock and history, also when training restarts with a smaller batch."""
         folder = str(args.output_dir)
         best = Path(folder) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-        if best.is_dir():
+        if best.is_dir():  # the folder may have been moved since the path was stored
             state.best_model_checkpoint = str(best)
-        state.compute_steps(args, state.max_steps)  # Trainer would keep those of the checkpoint
+        state.compute_steps(args, state.max_steps)  # Trainer would log, evaluate and save as the checkpoint says
         self.history.restart(folder, state.log_history)
         self.metrics.start()
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        threads.share()
-
-    on_prediction_step = on_step_end
-
-
-class SetSamplerEpoch(TrainerCallback):
-    """Sets the epoch of the innermost sampler, which Trainer and accelerate do not reach in all loaders.
-
-    A sampler with an attribute `skip` also gets how many of its examples or batches of this epoch a resumed run has
-    read.
-    """
 
     def on_epoch_begin(
         self,
@@ -60,6 +49,10 @@ class SetSamplerEpoch(TrainerCallback):
         train_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
+        """Sets the epoch of the innermost sampler, which Trainer and accelerate do not reach in all loaders.
+
+        A sampler with an attribute `skip` also gets how many of its examples or batches of this epoch have been read.
+        """
         sampler = innermost_sampler(train_dataloader)
         epoch, steps = divmod(state.global_step, steps_per_epoch(train_dataloader, args.gradient_accumulation_steps))
         if hasattr(sampler, "set_epoch"):
@@ -67,16 +60,6 @@ class SetSamplerEpoch(TrainerCallback):
         if hasattr(sampler, "skip"):
             batch_size = getattr(_innermost_batch_sampler(train_dataloader), "batch_size", 1)
             sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * batch_size
-
-
-class SaveAfterEvaluation(TrainerCallback):
-    """Saves a checkpoint of the last step of an epoch after the evaluation of that epoch.
-
-    Trainer saves it before, so that a run resumed from it would skip the evaluation and differ from then on.
-    """
-
-    def __init__(self) -> None:
-        self._postponed = False
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         ends_epoch = float(state.epoch).is_integer()

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from mybert.common.machine import threads
+
 _WARM_UP, _MEASURED = 3, 10  # steps of a measurement
 _SAMPLED = 4  # weight matrices
 
@@ -79,7 +81,7 @@ def measure_training_peak(args: TrainingArguments) -> float:
 
 
 class StepMeasures(TrainerCallback):
-    """Measures the steps that are logged, on a sample of the weight matrices of the encoder's layers.
+    """Measures the steps that are logged, on a sample of the encoder's weight matrices; and the free cores of each.
 
     Attributes:
         every: steps between two measures (default: `logging_steps`), if it is not known which steps are logged.
@@ -134,6 +136,11 @@ class StepMeasures(TrainerCallback):
             pairs = zip(_sample(model), self._weights, strict=True)
             ratios = [(now - before).norm() / before.norm().clamp(min=1e-12) for (now, _), before in pairs]
             self._measures["update_ratio"], self._weights = torch.stack(ratios).median(), []
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        threads.share()
+
+    on_prediction_step = on_step_end
 
 
 def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -24,9 +24,7 @@ from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective
 from mybert.training.resuming import (
     METRICS,
-    SaveAfterEvaluation,
-    SetSamplerEpoch,
-    StartOfTraining,
+    ExactResume,
     patience_is_spent,
     saved_metrics,
     without_comparison_of_arguments,
@@ -92,17 +90,9 @@ class RunTrainer(Trainer):
                 self.remove_callback(reporter)
         print_lines(self)
         settle_trackers(self)
-        timer = StepTimer(lambda: self.metrics.seconds, self.report_speed, stop=dry_run)
-        start = StartOfTraining(self.metrics, self.history)
         self.measures = StepMeasures()
-        for callback in (
-            SetSamplerEpoch(),
-            start,
-            timer,
-            *([stop] if stop else []),
-            SaveAfterEvaluation(),
-            self.measures,
-        ):
+        timer = StepTimer(lambda: self.metrics.seconds, self.report_speed, stop=dry_run)
+        for callback in (ExactResume(self.metrics, self.history), timer, *([stop] if stop else []), self.measures):
             self.add_callback(callback)
         self.course.begin(self)
         self.objective.begin(self)
