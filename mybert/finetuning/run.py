@@ -78,10 +78,10 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     planned = planned_runs(settings, arguments)
     finished = [run for run in planned if folder.is_resumed and is_finished(folder.path / RUNS / run.name)]
     first = next((run for run in planned if run not in finished), None)
-    trainers = {} if first is None else {first: build_trainer(job, first)}
     identities = {name: identity(path) for name, path in inputs.items()}
     batch = {"per_device_train_batch_size": arguments.per_device_train_batch_size}  # names the folder of a run
     folder.check_same(settings, identities, arguments, decisive_arguments(arguments) | batch)
+    trainers = {} if first is None else {first: build_trainer(job, first, folder.path / RUNS / first.name)}
     if folder.was_complete and arguments.process_index == 0:
         print(f"the run in {folder.path} is finished: no step is left to train")
     with folder.opened(), on_signals(job.stop.ask):

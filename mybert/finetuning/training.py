@@ -102,8 +102,7 @@ def train_run(
     if job.data.few_labels and not is_finished(folder):
         model = _write_few(job, run, folder)
     if not is_finished(folder):
-        trainer = trainer or build_trainer(job, run)
-        trainer.args.output_dir = str(folder)
+        trainer = trainer or build_trainer(job, run, folder)
         try:
             ended = trainer.run(find_checkpoint(folder))
             if ended and processes.is_main_process and trainer.state.global_step < trainer.state.max_steps:
@@ -159,10 +158,15 @@ def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     return model
 
 
-def build_trainer(job: Job, run: Run, dry_run: bool = False) -> RunTrainer:
-    """The trainer of a run, with everything that it needs: unusable arguments fail here, and nothing is written."""
-    with explain_unusable(), tempfile.TemporaryDirectory() as folder:  # transformers creates it
-        trainer = _trainer(job, run.arguments(job.arguments, folder), dry_run)
+def build_trainer(job: Job, run: Run, folder: Path | None = None, dry_run: bool = False) -> RunTrainer:
+    """The trainer of a run, with everything that it needs: unusable arguments fail here, and nothing is written.
+
+    Args:
+        folder: of the run; None if it writes none.
+    """
+    with explain_unusable(), tempfile.TemporaryDirectory() as temporary:  # transformers creates it
+        trainer = _trainer(job, run.arguments(job.arguments, temporary), dry_run)
+        trainer.args.output_dir = str(folder or temporary)
         trainer.check_setup()
     return trainer
 

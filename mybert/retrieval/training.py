@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import shutil
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,8 +83,9 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
         known = {name: identity(path) for name, path in inputs.items()}
         folder.check_same(settings, known, job.arguments, decisive_arguments(job.arguments))
         stop = StopOnSignal(STAGE)
+        trainer = _build_trainer(job, folder.path / _RUNS, stop)
         with folder.opened(), on_signals(stop.ask):
-            _train(job, folder, stop)
+            _train(job, folder, trainer)
     return folder.path
 
 
@@ -153,13 +155,12 @@ def _print_plan(job: Job) -> None:
     print_table("Plan", rows)
 
 
-def _train(job: Job, folder: RunFolder, stop: StopOnSignal) -> None:
-    settings, kind, run = job.settings, job.kind, folder.path / _RUNS
-    arguments = copy.deepcopy(job.arguments)
-    arguments.output_dir = str(run)
+def _build_trainer(job: Job, run: Path, stop: StopOnSignal) -> Any:
+    """The trainer that will write to `run`: unusable arguments fail here, and nothing is written."""
+    settings, kind, arguments = job.settings, job.kind, copy.deepcopy(job.arguments)
     evaluator = kind.evaluator(job.held_out, job.train, arguments) if job.held_out.pairs else None
-    scores = {"start": evaluator(kind.model)} if evaluator else {}
-    with explain_unusable():
+    with explain_unusable(), tempfile.TemporaryDirectory() as temporary:  # transformers creates it
+        arguments.output_dir = temporary
         trainer = kind.trainer(
             job.train,
             settings,
@@ -168,6 +169,14 @@ def _train(job: Job, folder: RunFolder, stop: StopOnSignal) -> None:
             callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
             stop=stop,
         )
+        trainer.args.output_dir = str(run)
+        trainer.check_setup()
+    return trainer
+
+
+def _train(job: Job, folder: RunFolder, trainer: Any) -> None:
+    kind, run, evaluator = job.kind, folder.path / _RUNS, trainer.evaluator
+    scores = {"start": evaluator(kind.model)} if evaluator else {}
     trainer.run(find_checkpoint(run))
     if evaluator:
         scores["held_out"] = evaluator(kind.model)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from accelerate.state import AcceleratorState
 from transformers import TrainingArguments
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 from transformers.utils import logging
 
 from mybert.common.errors import UserError
@@ -77,7 +78,7 @@ def check_arguments(given: TrainingArguments) -> None:
 
 
 def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> None:
-    """Checks the launch, and sets the number of threads and how batches are copied to a GPU."""
+    """Checks the launch and the trackers, and sets the number of threads and how batches are copied to a GPU."""
     if arguments.output_dir not in (None, "trainer_output", output):
         raise UserError(f"--output-dir {arguments.output_dir}: name the output folder with --output")
     if arguments.n_gpu > 1:
@@ -85,6 +86,9 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
             f"{arguments.n_gpu} GPUs in one process: start one process per GPU with `torchrun --nproc-per-node "
             f"{arguments.n_gpu} -m mybert {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
+    with explain_unusable():
+        for tracker in get_reporting_integration_callbacks(arguments.report_to):
+            tracker()  # raises an error if it is not installed
     threads.share()
     arguments.dataloader_pin_memory &= arguments.device.type == "cuda"  # torch warns where it has no effect
     config: Any = arguments.accelerator_config

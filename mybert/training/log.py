@@ -219,11 +219,22 @@ def _number(value: Any) -> str:
 
 def settle_trackers(trainer: Trainer) -> None:
     """Makes trackers that cannot start raise a UserError, and leaves out values that are None."""
-    trackers: Any = tuple(INTEGRATION_TO_CALLBACK.values())
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, trackers):
-            callback.on_train_begin = functools.partial(_explained, callback.on_train_begin)
-            callback.on_log = functools.partial(_known, callback.on_log)
+    for tracker in _trackers(trainer):
+        tracker.on_train_begin = functools.partial(_explained, tracker.on_train_begin)
+        tracker.on_log = functools.partial(_known, tracker.on_log)
+
+
+def start_trackers(trainer: Trainer) -> None:
+    """Starts the trackers that may need a login, before a run writes anything; training does not start them again."""
+    given = {"model": trainer.model, "processing_class": trainer.processing_class}
+    for tracker in _trackers(trainer):
+        if hasattr(tracker, "setup"):
+            tracker.on_train_begin(trainer.args, trainer.state, trainer.control, **given)
+
+
+def _trackers(trainer: Trainer) -> list[Any]:
+    kinds: Any = tuple(INTEGRATION_TO_CALLBACK.values())
+    return [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kinds)]
 
 
 def _explained(begin: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:

@@ -65,8 +65,12 @@ class RunFolder:
             self.fingerprint.check_same(self._manifest)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete."""
+    def opened(self, old: Path | None = None) -> Iterator[None]:
+        """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete.
+
+        Args:
+            old: where to move an old folder, in place of emptying it.
+        """
         processes = PartialState()
         with exclusive_lock(self.path, processes.process_index), report_full_disk(self.path):
             self._check_vacant()
@@ -75,6 +79,8 @@ class RunFolder:
                 if not self.is_resumed:
                     if self.settings.resume:
                         print(f"--resume: {self.path} has no run yet: a new one starts")
+                    if old is not None:
+                        self.path.resolve().rename(old)
                     empty_folder(self.path)
                 self._write(counts={}, complete=False)
             processes.wait_for_everyone()

@@ -40,7 +40,7 @@ from mybert.training.run_folder import RunFolder
 from tokenization import MyBertTokenizer
 
 STAGE = "adapt"
-_WORK, _FACTS, _ROWS, _MODEL = "work", "adaptation.json", "rows", "model"
+_WORK, _FACTS, _ROWS, _MODEL, _OLD = "work", "adaptation.json", "rows", "model", "old"
 _NEIGHBOURS = 10
 """Number of new words whose nearest tokens are reported."""
 
@@ -76,17 +76,19 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end
         print(f"the run in {settings.output} is finished: no step is left to train")
         return folder.path
-    with _new_preparation(settings, arguments, folder) as prepared, folder.opened():
+    with _new_preparation(settings, arguments, folder) as beside, folder.opened(beside and beside / _OLD):
         work = folder.path / _WORK
         try:
-            if prepared:
-                prepared.rename(work)
+            if beside:
+                (beside / _WORK).rename(work)
             facts = _prepared(settings, arguments, work)
             counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
             _train(settings, arguments, work, new_ids, facts["new_head"], started)
         except Exception:  # for example a text without a new word, or a time budget that is too short
             if not any((work / name).exists() for name in (_ROWS, _MODEL)):  # no step was trained
                 shutil.rmtree(folder.path.resolve())
+                if beside:
+                    (beside / _OLD).rename(folder.path.resolve())
             raise
         facts |= _compare(settings, work, new_ids, facts["new_head"])
         results = _publish(settings, folder.path, facts)
@@ -111,7 +113,7 @@ def _describe_inputs(settings: AdaptSettings) -> dict[str, dict[str, Any]]:
 def _new_preparation(
     settings: AdaptSettings, arguments: TrainingArguments, folder: RunFolder
 ) -> Iterator[Path | None]:
-    """Yields the preparation of a run that replaces a model, made beside it, so that an error does not cost the model.
+    """Yields a folder beside a model that is replaced, with the preparation, so that an error does not cost the model.
 
     None for other runs, which are prepared in the output folder, where --resume continues.
     """
@@ -121,9 +123,8 @@ def _new_preparation(
     path = folder.path.resolve()
     beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.partial-", dir=path.parent)
     with report_full_disk(path), beside as temporary:
-        prepared = Path(temporary) / _WORK
-        _prepared(settings, arguments, prepared)
-        yield prepared
+        _prepared(settings, arguments, Path(temporary) / _WORK)
+        yield Path(temporary)
 
 
 def _prepared(settings: AdaptSettings, arguments: TrainingArguments, work: Path) -> dict[str, Any]:

@@ -109,13 +109,17 @@ def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, tex
     assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
 
 
-def test_a_time_budget_that_is_too_short_leaves_nothing(bert, texts, tmp_path):
-    settings = AdaptSettings(
-        texts["domain"], model=str(bert), new_words=5, num_proc=1, time_budget="1s", output=str(tmp_path / "out")
-    )
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_time_budget_that_is_too_short_leaves_what_was_there(bert, adapted, texts, tmp_path, overwrite):
+    output = tmp_path / "adapted"
+    if overwrite:
+        shutil.copytree(adapted, output)
+    where = {"output": str(output), "overwrite": overwrite}
+    settings = AdaptSettings(texts["domain"], model=str(bert), new_words=5, num_proc=1, time_budget="1s", **where)
     with pytest.raises(UserError, match="--time-budget 1 s is too short"):
         adapt(settings, PretrainingArguments(output_dir=settings.output, report_to=[]))
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["adapted"] * overwrite
+    assert not overwrite or weights(output).keys() == weights(adapted).keys()
 
 
 @pytest.mark.parametrize("function", ["_build_corpus", "_choose_words"])

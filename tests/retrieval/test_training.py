@@ -116,6 +116,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(finetune, rows, tmp_path):
     finetune("retrieval", *options, "--overwrite")
 
 
+@pytest.mark.parametrize("mistake", ["--lr-scheduler-type=cosine_with_min_lr", "--report-to=comet_ml"])
+def test_a_mistake_costs_no_finished_model(finetune, rows, tmp_path, mistake):
+    finetune("retrieval", "--train", rows, *FAST, "--max-steps", "1")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    finetune("retrieval", "--train", rows, *FAST, "--overwrite", mistake, expected=2)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
 def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
     scored = tmp_path / "scored.jsonl"
     scored.write_text("".join(json.dumps({"query": q, "positive": p, "score": 0.5}) + "\n" for q, p in FACTS))

@@ -114,7 +114,9 @@ def test_a_tracker_gets_the_names_of_the_log(tracker, make_trainer, tmp_path, mo
     pytest.importorskip(tracker)
     monkeypatch.setattr(sys, "argv", ["mybert"])
     monkeypatch.chdir(tmp_path)
-    make_trainer("run", report_to=[tracker], run_name="test", project="test").train()
+    trainer = make_trainer("run", report_to=[tracker], run_name="test", project="test")
+    trainer.check_setup()
+    trainer.train()
     names = NAMES_OF[tracker](tmp_path)
     log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
     assert any("tokens" in entry for entry in log)
@@ -150,8 +152,12 @@ def test_a_tracker_that_cannot_start_is_named_in_one_line(make_trainer, monkeypa
 
     monkeypatch.setattr(TensorBoardCallback, "on_train_begin", fail)
     trainer = make_trainer(report_to=["tensorboard"])
+    trainer.check_setup()
     with pytest.raises(UserError, match=r"--report-to: .*no login"):
         trainer.train()
+    monkeypatch.setattr(TensorBoardCallback, "setup", None, raising=False)  # as those have that need a login
+    with pytest.raises(UserError, match=r"--report-to: .*no login"):
+        make_trainer(report_to=["tensorboard"]).check_setup()
 
 
 @pytest.mark.parametrize("without_bar", [True, False])
