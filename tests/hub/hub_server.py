@@ -96,6 +96,7 @@ class Hub:
 def _handler(hub: Hub, routes: dict[str, Callable]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two packets, and the second would wait for 40 ms
 
         def serve(self):
             url, received = urlsplit(self.path), 0
