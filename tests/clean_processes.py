@@ -4,7 +4,9 @@ Each line of standard input is a job: JSON of the script, its arguments, its fol
 printed line is an exit status.
 """
 
+import gc
 import json
+import multiprocessing
 import os
 import runpy
 import sys
@@ -13,14 +15,19 @@ sys.modules.update(dict.fromkeys(["modeling_mybert", "tokenization", "mybert"]))
 
 from transformers import AutoModel, Trainer, pipeline  # noqa: E402, F401 - once for all jobs
 
+
+def run(script: str, arguments: list[str], folder: str, log: str) -> None:
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT), number)
+    os.chdir(folder)
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+gc.freeze()  # a job does not copy what is imported
 for line in sys.stdin:
-    script, arguments, folder, log = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT), number)
-        os.chdir(folder)
-        sys.argv = [script, *arguments]
-        runpy.run_path(script, run_name="__main__")
-        sys.exit()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    # a fork of multiprocessing ends at once; the normal end would take apart all that is imported
+    child = multiprocessing.get_context("fork").Process(target=run, args=json.loads(line))
+    child.start()
+    child.join()
+    print(child.exitcode, flush=True)
