@@ -1,5 +1,6 @@
 """Fixtures of all tests: a real checkpoint, a tiny configuration, and processes without this project."""
 
+import functools
 import gc
 import json
 import multiprocessing
@@ -30,6 +31,7 @@ from tiny_models import TinyModels
 from tiny_models import tiny_config as make_tiny_config
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.training import speed
 
 # The same inputs in every run; nothing depends on the speed of the machine.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -206,6 +208,22 @@ def quick_fingerprints():
     """Gives data sets in memory random fingerprints: those of their content take a tenth of the time of the suite."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrow_dataset, "generate_fingerprint", lambda dataset: generate_random_fingerprint())
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_measurements():
+    """Measures the speed of matrix products once, and not in each short run for a fifth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "_fastest_product", functools.cache(speed._fastest_product))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_disk():
+    """Leaves files in the memory of the system: checkpoints would wait for the disk thousands of times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: None)
         yield
 
 
