@@ -4,7 +4,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 PYTHONWARNDEFAULTENCODING=1
+# Compiled files are kept: the tests start many processes, and each worker imports all tests.
+OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 PYTHONWARNDEFAULTENCODING=1 PYTHONDONTWRITEBYTECODE=
 VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # A test that hangs ends its worker (pyproject.toml, faulthandler_timeout); a new worker would run into it again.
 PYTEST = python -m pytest -n auto --dist loadfile --max-worker-restart 0
