@@ -25,6 +25,7 @@ FACTS = (
     ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
     ("capital france", "paris"), ("largest planet", "jupiter"), ("red fruit", "apple"), ("frozen water", "ice"),
 )  # fmt: skip
+TEXTS = [f"The {q} is what {p} means. It was said by the people of that time." for q, p in FACTS]
 QUICK = ("--learning-rate=0.003", "--per-device-train-batch-size=4", "--num-train-epochs=30", "--dropout=0")
 QUICK += ("--eval-strategy=steps", "--eval-steps=20", "--save-strategy=steps", "--save-steps=20")
 FAST = (*QUICK, "--validation-share", "0")
@@ -34,6 +35,13 @@ FAST = (*QUICK, "--validation-share", "0")
 def rows(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in FACTS))
+    return file
+
+
+@pytest.fixture
+def documents(tmp_path):
+    file, titles = tmp_path / "documents.jsonl", [title for title, _ in FACTS]
+    file.write_text("".join(json.dumps({"title": q, "text": t}) + "\n" for q, t in zip(titles, TEXTS, strict=True)))
     return file
 
 
@@ -87,9 +95,13 @@ def test_the_output_is_a_sentence_transformers_folder_and_a_bert_chosen_by_held_
     assert not list(out.rglob("checkpoint-*"))
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(finetune, rows, tmp_path):
-    steps = "--max-steps 6 --save-strategy steps --save-steps 2 --eval-strategy steps --eval-steps 2 --dropout 0.1"
-    options = ["--train", rows, "--validation", rows, "--per-device-train-batch-size", "4", *steps.split()]
+@pytest.mark.parametrize("kind", ["rows", "documents"])
+def test_a_resumed_run_equals_an_uninterrupted_one(finetune, rows, documents, tmp_path, kind):
+    """Documents alone have a teacher, and a learning rate of their own for the words of the vocabulary."""
+    steps = "--max-steps 6 --save-strategy steps --save-steps 2 --eval-strategy steps --eval-steps 2"
+    options = ["--validation", rows, "--per-device-train-batch-size", "4", *steps.split()]
+    of_kind = {"rows": ["--train", rows, "--dropout", "0.1"], "documents": ["--documents", documents]}
+    options += of_kind[kind]
     finetune("retrieval", *options, output="whole")
 
     class Stopped(Exception):
@@ -135,22 +147,17 @@ def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
 
 
 def test_documents_alone_teach_their_words_and_what_a_sentence_encoder_knows(
-    finetune, rows, tiny_bert, tmp_path, monkeypatch
+    finetune, rows, documents, tiny_bert, tmp_path, monkeypatch
 ):
-    documents = tmp_path / "documents.jsonl"
-    texts = [f"The {q} is what {p} means. It was said by the people of that time." for q, p in FACTS]
-    documents.write_text(
-        "".join(json.dumps({"title": q, "text": t}) + "\n" for (q, _), t in zip(FACTS, texts, strict=True))
-    )
     options = ["--documents", documents, "--mined-pairs", "40", "--validation-share", "0"]
     options += ["--per-device-train-batch-size", "8"]
     finetune("retrieval", *options, "--num-train-epochs", "30", "--learning-rate", "0.003", output="new")
-    words = TfidfVectorizer(analyzer=Analyzer("en").hashes, sublinear_tf=True).fit_transform(texts)
+    words = TfidfVectorizer(analyzer=Analyzer("en").hashes, sublinear_tf=True).fit_transform(TEXTS)
     similar = (words @ words.T).toarray()
-    others = ~np.eye(len(texts), dtype=bool)
+    others = ~np.eye(len(TEXTS), dtype=bool)
     agreement = []
     for model in (tiny_bert, tmp_path / "new"):
-        vectors = SentenceTransformer(str(model), device="cpu").encode(texts, normalize_embeddings=True)
+        vectors = SentenceTransformer(str(model), device="cpu").encode(TEXTS, normalize_embeddings=True)
         agreement.append(np.corrcoef((vectors @ vectors.T)[others], similar[others])[0, 1])
     assert agreement[1] > 0.5 > agreement[0]
     quick = [*options, "--max-steps", "2"]
