@@ -44,7 +44,7 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "common": "output_folders quickstart start_method text_windows",
     "corpus": "build part_files ray resume selection",
     "docs": "examples notebooks pages worked_changes",
-    "embedding": "run training_example",
+    "embedding": "embedder run sentence_modules training_example",
     "explanation": "explainer",
     "finetuning": "analysis every_task few_labels predict_and_evaluate run training",
     "hub": "bundle card faults handler publish round_trip verify",
@@ -53,6 +53,7 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "neighbours": "peft pipelines question_answering sentence_transformers",
     "pretraining": "faults nonfinite pretrain_from_text run schedules sharding time_budget trainer",
     "release": "export_onnx",
+    "reports": "browser",
     "retrieval": "evaluation training",
     "serving": "answers limits",
 }
