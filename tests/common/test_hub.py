@@ -54,7 +54,7 @@ class Server:
                 pass
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
         self.address = f"http://127.0.0.1:{self.http.server_port}"
 
     def count(self) -> int:
