@@ -48,7 +48,7 @@ class Browser:
         end = time.monotonic() + seconds
         while not self.run(script):
             assert time.monotonic() < end, f"{script}\n{self.run('return document.body.innerText')}\n{self.errors()}"
-            time.sleep(0.1)
+            time.sleep(0.03)
 
     def all(self, selector: str) -> list:
         return self.driver.find_elements("css selector", selector)
