@@ -18,7 +18,7 @@ from mybert.training.arguments import advise_half, check_arguments, prepare_laun
 def test_batches_are_copied_without_waiting_from_pinned_memory_to_a_gpu_only(device, pinned, expected):
     copies = SimpleNamespace(non_blocking=False)
     arguments = SimpleNamespace(device=torch.device(device), dataloader_pin_memory=pinned, accelerator_config=copies)
-    arguments.output_dir, arguments.n_gpu = None, 1
+    arguments.output_dir, arguments.n_gpu, arguments.report_to = None, 1, []
     prepare_launch(arguments, "out", "pretrain")
     assert (arguments.dataloader_pin_memory, copies.non_blocking) == expected
 
