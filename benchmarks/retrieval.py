@@ -1,13 +1,15 @@
 """Train a retriever on the documents of collections alone, and score it beside its start model and BM25.
 
     python benchmarks/retrieval.py MODEL COLLECTION … [--output FOLDER] [--options mined_pairs=2000 seed=1 …]
+    python benchmarks/retrieval.py MODEL COLLECTION … --targets 0.5 0.7 1
 
 A COLLECTION is a folder with corpus.jsonl.zst, queries.dev.jsonl and qrels.dev.tsv. Its documents train the model, as
 by `mybert finetune --task retrieval --documents`; its queries and judgements only score it. Without --output, MODEL is
 scored and nothing is trained. For each model the command prints nDCG@10 of its vectors, of the reciprocal ranks of it
 and BM25, and of the hybrid scores, with the weight of BM25 that is chosen from the documents; then the difference of
 the trained model from MODEL with its standard error over queries. Trained models stay in FOLDER; the same command
-again trains missing ones only.
+again trains missing ones only. With --targets, nothing is trained: the command prints nDCG@10 of vectors of whole
+documents by the words alone, by MODEL, and by both joined, with the length of the first as a multiple of the second.
 """
 
 import argparse
@@ -24,6 +26,7 @@ from mybert.retrieval.collections import Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder
 from mybert.retrieval.passages import DocumentVectors
 from mybert.retrieval.ranking import combined, score_ranking
+from mybert.retrieval.teacher import analyse
 from mybert.retrieval.words import Words, best_rows
 
 
@@ -33,8 +36,12 @@ def main() -> None:
     parser.add_argument("collections", type=Path, nargs="+")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--options", nargs="*", default=[], help="settings of `mybert finetune`")
+    parser.add_argument("--targets", type=float, nargs="+", help="multiples; see above")
     given = parser.parse_args()
     logging.disable_progress_bar()
+    if given.targets:
+        print_targets(given.model, given.collections, given.targets)
+        return
     options = {name: json.loads(value) for name, value in (option.split("=", 1) for option in given.options)}
     print("| collection | BM25 | model | vectors | reciprocal ranks | hybrid | weight | difference |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
@@ -76,7 +83,7 @@ class Collection:
             [sum(map(reciprocal_ranks, pair)) for pair in pairs],
             [combined(*p, weight) for p in pairs],
         )
-        found = [self._score(scores) for scores in (self.by_words, *systems)]
+        found = [self.score(scores) for scores in (self.by_words, *systems)]
         bm25, *others = (f"{scores.mean():.3f}" for scores in found)
         cells = [self.name, bm25, kind, *others, f"{weight:g}"]
         if before is not None:
@@ -85,12 +92,28 @@ class Collection:
         print("|", " | ".join(cells), "|", flush=True)
         return found[1]
 
-    def _score(self, systems: Sequence[np.ndarray]) -> np.ndarray:
+    def score(self, systems: Sequence[np.ndarray]) -> np.ndarray:
+        """nDCG@10 of each query, whose documents have these scores."""
         found = []
         for scores, key in zip(systems, self.queries.ids, strict=True):
             ranked = [self.documents.ids[row] for row in best_rows(scores, 10)]
             found.append(score_ranking(ranked, self.grades[key])["ndcg@10"])
         return np.array(found)
+
+
+def print_targets(model: str, folders: Sequence[Path], multiples: Sequence[float]) -> None:
+    """Prints what the targets of training on documents reach; see the top of this file."""
+    encoder = Encoder(model, device="cpu")
+    names = ["words", "model", *map(str, multiples)]
+    print("| collection | " + " | ".join(names) + " |\n| --- |" + " ---: |" * len(names))
+    for collection in map(Collection, folders):
+        queries, documents = collection.queries.texts, collection.documents.passages()
+        words = analyse(documents, seed=0)
+        by_words = words.transform(queries), words.transform(documents)
+        by_model = encoder.queries(queries), encoder.passages(documents)
+        joined = [[np.hstack([m, x * w]) for m, w in zip(by_model, by_words, strict=True)] for x in multiples]
+        systems = [collection.score(left @ right.T).mean() for left, right in (by_words, by_model, *joined)]
+        print(f"| {collection.name} | " + " | ".join(f"{score:.3f}" for score in systems) + " |", flush=True)
 
 
 def reciprocal_ranks(scores: np.ndarray) -> np.ndarray:
