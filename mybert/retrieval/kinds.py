@@ -20,7 +20,7 @@ from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pair, Pairs
-from mybert.retrieval.teacher import UNKNOWN, Teacher, analyse, encoders
+from mybert.retrieval.teacher import UNKNOWN, Teacher, analyse, encoders, excerpts
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
@@ -28,7 +28,7 @@ _PASSAGES = 2000  # most passages among which held-out queries are answered
 _MINED_PASSAGES = 500  # if their queries are mined, which says less
 _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
-_MINED = {"retrieval": 6_000, "reranking": 2_000}  # pairs at most; reading both texts together costs more
+_MINED = {"retrieval": 12_000, "reranking": 2_000}  # pairs at most; reading both texts together costs more
 _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
 _RATE_OF_WORDS = 5  # times the learning rate, for the vectors of words, each of which few texts train
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
@@ -120,12 +120,14 @@ class Retrieval:
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
-        data, own_arguments = trainers.retrieval_data(pairs), arguments["args"]
-        if self._mines_only and not self._is_retriever:
+        own_arguments = arguments["args"]
+        rows, mined = pairs.by_origin()
+        pairs = dataclasses.replace(pairs, pairs=rows + excerpts(mined, own_arguments.seed))
+        if self._mines_only:
             own_arguments.learning_rate_mapping = {"word_embeddings": _RATE_OF_WORDS * own_arguments.learning_rate}
         batch_size = own_arguments.per_device_train_batch_size
         loss = trainers.retrieval_loss(self.model, pairs, batch_size, settings.dimensions, self._teacher)
-        own = trainers.MeanOverRows()
+        own, data = trainers.MeanOverRows(), trainers.retrieval_data(pairs)
         return trainers.RetrievalTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
     def save(self, folder: Path) -> None:

@@ -27,6 +27,8 @@ from mybert.retrieval.words import Analyzer, guess_language
 
 UNKNOWN = 8.0
 """Weight of BM25 from which the words alone teach."""
+_EXCERPT = (6, 48)  # words
+_WHOLE = 0.1  # share of the passages
 _DIMENSIONS = 256  # of latent semantic analysis
 _MOST_TEXTS = 50_000  # that are analysed
 
@@ -56,6 +58,25 @@ def analyse(texts: Sequence[str], seed: int) -> Pipeline:
     except ValueError as error:
         raise UserError("--documents have hardly a word but stop words; name longer documents") from error
     return make_pipeline(words, decomposition, Normalizer(copy=False))
+
+
+def excerpts(pairs: Sequence[Pair], seed: int) -> list[Pair]:
+    """The pairs with a random excerpt in place of most passages.
+
+    Each word has a larger share in the vector of a short text, so that the student needs fewer tokens to learn what
+    the words contribute. A tenth of the passages stay whole.
+    """
+    draw = random.Random(seed)
+    return [
+        pair if draw.random() < _WHOLE else pair._replace(positive=_excerpt(pair.positive, draw)) for pair in pairs
+    ]
+
+
+def _excerpt(text: str, draw: random.Random) -> str:
+    words = text.split()
+    size = min(draw.randint(*_EXCERPT), len(words))
+    start = draw.randint(0, len(words) - size)
+    return " ".join(words[start : start + size])
 
 
 class Teacher:

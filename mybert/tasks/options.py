@@ -235,7 +235,7 @@ class SearchOptions(Options):
     )
     mined_pairs: int | None = declare.data(
         None,
-        "retrieval, reranking: maximum number of pairs found in --documents (default: 6000, 2000 for "
+        "retrieval, reranking: maximum number of pairs found in --documents (default: 12000, 2000 for "
         "reranking; 0 with --judgements).",
         least=0,
     )

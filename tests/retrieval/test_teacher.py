@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformer
 
 from mybert.common.errors import UserError
 from mybert.retrieval.pairs import Pair
-from mybert.retrieval.teacher import UNKNOWN, TaughtLoss, Teacher, analyse
+from mybert.retrieval.teacher import UNKNOWN, TaughtLoss, Teacher, analyse, excerpts
 from mybert.retrieval.words import Analyzer
 
 PAIRS = [
@@ -35,6 +35,24 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
 
 def targets(teacher: Teacher, size: int = 32) -> np.ndarray:
     return torch.cat(teacher.targets(torch.arange(len(PAIRS)), size)).numpy()
+
+
+def test_most_passages_are_cut_to_excerpts_of_6_to_48_words():
+    words = [f"w{number}" for number in range(60)]
+    long, short = " ".join(words), "two  words"
+    pairs = [Pair("query", long, kind="span", source=number) for number in range(400)]
+    cut = excerpts(pairs, seed=1)
+    assert cut == excerpts(pairs, seed=1) != excerpts(pairs, seed=2)
+    assert [pair._replace(positive="") for pair in cut] == [pair._replace(positive="") for pair in pairs]
+    lengths = []
+    for pair in cut:
+        part = pair.positive.split()
+        start = words.index(part[0])
+        assert part == words[start : start + len(part)]
+        lengths.append(len(part))
+    assert set(lengths) == {*range(6, 49), 60}
+    assert 20 < lengths.count(60) < 60
+    assert {pair.positive for pair in excerpts([Pair("query", short)] * 50, seed=0)} <= {short, "two words"}
 
 
 def test_the_analysis_is_the_singular_value_decomposition_of_rare_words_in_documents():
