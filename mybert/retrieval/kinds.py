@@ -10,6 +10,8 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
 from mybert.inference.checkpoint import check_max_length
@@ -30,6 +32,7 @@ _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
 _MINED = {"retrieval": 12_000, "reranking": 2_000}  # pairs at most; reading both texts together costs more
 _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
+_LEAST_PASSAGES = 4  # after training on 1, 2, 3, 4 the mean cosine of other texts is 1.00, 0.96, 0.90, 0.84
 _RATE_OF_WORDS = 5  # times the learning rate, for the vectors of words, each of which few texts train
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
@@ -82,6 +85,8 @@ class Retrieval:
         if settings.max_length is None:
             self._read_more([joined(*document) for document in documents])
         texts = [passage.text for passage in passages]
+        if 0 < len(texts) < _LEAST_PASSAGES:
+            raise UserError(f"--documents have {counted(len(texts), 'passage')}; name at least {_LEAST_PASSAGES}")
         if passages:
             encode, least = encoders(self.model), start_weight(self._config)
             self._config.words_weight = balance(*_columns(documents), *encode, least)  # for `mybert index`

@@ -194,12 +194,18 @@ def test_the_card_has_no_text_of_the_training_rows(task, finetune, rows, tmp_pat
 
 
 def test_a_single_document_is_trained_on_and_not_held_out(finetune, tmp_path):
-    sentences = [f"The {q} is what {p} means, said number {n}." for n in range(20) for q, p in FACTS]
+    sentences = [f"The {q} w{n} is what {p} v{n} means to u{n}, said number {n}." for n in range(60) for q, p in FACTS]
     (tmp_path / "book.txt").write_text(" ".join(sentences))
     options = ["--documents", tmp_path / "book.txt", "--mined-pairs", "8", "--dry-run"]
     for seed in (0, 42):  # with 42 the share that is held out has all
         printed = finetune("retrieval", *options, "--seed", str(seed))
         assert re.search(r"training pairs\W+[1-9]", printed) and re.search(r"held-out queries\W+0\b", printed)
+
+
+def test_documents_of_too_few_passages_are_refused(finetune, tmp_path):
+    (tmp_path / "note.txt").write_text(" ".join(TEXTS))
+    printed = finetune("retrieval", "--documents", tmp_path / "note.txt", expected=2)
+    assert "--documents have 2 passages; name at least 4" in printed
 
 
 def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune, tiny_bert, tmp_path):
