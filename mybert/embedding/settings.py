@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError, did_you_mean
 from mybert.settings import declare
 from mybert.settings.declare import FILE, MODEL, check, check_effect, setting
@@ -29,6 +30,17 @@ def check_vectors(name: str) -> None:
         raise UserError(
             f"{name}: no such file or index; make it by `mybert index` or `mybert embed`{did_you_mean(name)}"
         )
+    if Path(name).is_dir():
+        check_index(Path(name))
+
+
+def check_index(folder: Path) -> None:
+    """Raises a UserError if a folder was not written by `mybert index`."""
+    stage = read_manifest(folder).get("stage")
+    if stage is None:
+        raise UserError(f"{folder} is no index; make one by `mybert index`{did_you_mean(str(folder))}")
+    if stage != "index":
+        raise UserError(f"{folder} is no index, but an output of `mybert {stage}`")
 
 
 @dataclass

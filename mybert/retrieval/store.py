@@ -10,7 +10,8 @@ import numpy as np
 
 from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
 from mybert.artifacts.staging import exclusive_lock
-from mybert.common.errors import UserError, cause, did_you_mean, short, short_list
+from mybert.common.errors import UserError, cause, short, short_list
+from mybert.embedding.settings import check_index
 from mybert.retrieval.segments import Segment, flush, inode_of, merge_segments
 from mybert.retrieval.settings import FIXED
 from mybert.retrieval.words import best_rows
@@ -107,13 +108,10 @@ class SegmentStore:
 
     def _read(self) -> None:
         """Opens the segments that the manifest names; a merge that ends meanwhile may remove them, so twice."""
-        if not (self.folder / MANIFEST).is_file():
-            raise UserError(f"{self.folder} is no index; make one by `mybert index`{did_you_mean(str(self.folder))}")
+        check_index(self.folder)
         for attempt in range(_ATTEMPTS):
             state = _state(self.folder)
             manifest = read_manifest(self.folder)
-            if manifest.get("stage") != "index":
-                raise UserError(f"{self.folder} is no index, but an output of `mybert {manifest.get('stage')}`")
             if manifest.get("format", 0) > FORMAT:
                 made = manifest.get("versions", {}).get("mybert")
                 raise UserError(

@@ -225,6 +225,8 @@ explain {model} nofile.csv --output o.html
 embed {model} nofile.txt --output o.npy
 embed {model} have.txt --output have.txt/o.npy
 search nofile.npy query
+search done query
+search {model} query
 score {model} nofile.txt --output o.jsonl
 finetune --task ner --model {model} --train nofile.conll --output o
 finetune --task sentiment --model owner/name --train nofile.csv --output o --max-steps 3
@@ -266,7 +268,7 @@ _NAMED = (
     *("no column 'bodi' (did you mean 'body'?); there are body, gold", "no column 'nocolumn'"),
     *("no-match", "nofile", "nofolder", "done", "have", "--max-length", "learning_rate", "--bf16 and --fp16"),
     *("--save-strategy", "push_to_hub", "adam_beta1", "warmup_steps", "label_smoothing_factor", "max_grad_norm"),
-    "--report-to: expected",
+    *("--report-to: expected", "is no index"),
 )
 
 
