@@ -37,6 +37,7 @@ from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
 from mybert.inference.logits import logits_of, token_count
 from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.task_checkpoint import load_finetuned
+from mybert.reports.checks.evaluation import better_than
 from mybert.rows.splits import Split
 from mybert.tasks.base import Task
 from mybert.tasks.bootstrap_scores import LABEL_COLUMNS
@@ -165,10 +166,14 @@ def write_evaluation(
         model: name of the model.
 
     Returns:
-        The name of the file of labels that look incorrect, and their number; empty if there are none.
+        The name of the file of labels that look incorrect, and their number; empty if there are none, or if the model
+        is no better than the best constant prediction.
     """
     given, slices = list(split.given()), settings.slices
     suspects = find_suspects(evaluation.predictions, evaluation.references)
+    if suspects and not _better_than_constant(evaluation, task)[0]:
+        print("no list of labels that look incorrect: the model is no better than the best constant prediction")
+        suspects = []
     analysis = analyse(task, evaluation, split.numbers, given, slices, facts["metric"], suspects)
     for column in slices:
         if len(analysis["slices"][column]) == 1:
@@ -185,6 +190,11 @@ def write_evaluation(
     if not suspects:
         return {}
     return {_write_suspects(folder, suspects, evaluation, split, given, task, settings.suspects, model): len(suspects)}
+
+
+def _better_than_constant(evaluation: Evaluation, task: Task) -> tuple[bool, bool]:
+    """Whether a model is better than the best constant prediction, and its whole interval is."""
+    return better_than(evaluation.results(), task.main_metric, evaluation.baselines[task.main_metric])
 
 
 def _write_suspects(
@@ -236,7 +246,10 @@ def print_evaluation(
         title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"
         print_table(title, rows, ("label", *LABEL_COLUMNS))
     for name, number in suspects.items():
-        print(f"{number:,} of {counted(len(evaluation.references), 'label')} look incorrect: {Path(folder) / name}")
+        sure = _better_than_constant(evaluation, task)[1]
+        doubt = "" if sure else " to a model that may be no better than a constant prediction"
+        labels = counted(len(evaluation.references), "label")
+        print(f"{number:,} of {labels} look incorrect{doubt}: {Path(folder) / name}")
 
 
 def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, str]) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from tiny_models import WORDS
 
 import mybert
 from mybert import UserError
+from mybert.evaluation import evaluate
 from mybert.evaluation.confidence import find_suspects
 from mybert.finetuning.run_data import load_data, new_task
 from mybert.finetuning.settings import FinetuneSettings
@@ -48,6 +49,12 @@ def test_tags_several_labels_and_choices_have_suspects():
     choices = [{"choice": 0, "scores": [0.9, 0.1]} for _ in range(9)]
     assert [suspect.row for suspect in find_suspects(choices, [0] * 8 + [1])] == [8]
     assert not find_suspects([{"score": 1.5}, {"score": 2.0}], [1.0, 9.0])
+
+
+@pytest.fixture
+def any_model_is_trusted(monkeypatch):
+    """Models of random weights have suspects, though they are no better than a constant prediction."""
+    monkeypatch.setattr(evaluate, "better_than", lambda *_: (True, True))
 
 
 def rows_of(model: str) -> list[dict]:
@@ -87,7 +94,9 @@ def corrected(path, form: str) -> list[dict]:
 
 @pytest.mark.parametrize("form", SUFFIXES)
 @pytest.mark.parametrize("model", ["classifier", "multi", "tagger"])
-def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, model, form, capsys):
+def test_every_form_is_corrected_and_read_back(
+    models, tmp_path, write_rows, model, form, capsys, any_model_is_trusted
+):
     given = rows_of(model)
     data, output = write_rows("rows.jsonl", given), tmp_path / "scores"
     mybert.evaluate(model=models(model), data=data, output=output, suspects=form, bootstrap=0)
@@ -136,7 +145,7 @@ def test_every_form_is_corrected_and_read_back(models, tmp_path, write_rows, mod
         mybert.evaluate(model=models(model), data=data, output=output, suspects=form, bootstrap=0)
 
 
-def test_tools_show_no_pairs_in_doccano_and_no_choices(models, tmp_path, write_rows):
+def test_tools_show_no_pairs_in_doccano_and_no_choices(models, tmp_path, write_rows, any_model_is_trusted):
     draw = random.Random(0)
     rows = [
         {"text": "a film", "text_pair": " ".join(draw.choices(WORDS, k=5)), "label": draw.choice(["no", "yes"])}
@@ -149,3 +158,22 @@ def test_tools_show_no_pairs_in_doccano_and_no_choices(models, tmp_path, write_r
     mybert.evaluate(**settings, output=tmp_path / "scores", suspects="label-studio")
     found = json.loads((tmp_path / "scores/suspects.json").read_text(encoding="utf-8"))
     assert all(row["data"]["text_pair"] and row["annotations"][0]["result"] for row in found)
+
+
+def test_a_model_that_is_no_better_than_a_constant_prediction_names_no_labels(
+    classifier, opinions, tmp_path, write_rows, capsys
+):
+    swapped = {"good": "bad", "bad": "good"}
+    texts = opinions[:40]  # 20 of each label, nearly all predicted correctly
+
+    def output_of(wrong: int) -> str:
+        rows = [row | {"label": swapped[row["label"]]} if n < wrong else row for n, row in enumerate(texts)]
+        data = write_rows("rows.jsonl", rows)
+        mybert.evaluate(model=classifier, data=data, output=tmp_path / f"{wrong}", bootstrap=200)
+        return capsys.readouterr().out
+
+    assert "of 40 labels look incorrect: " in output_of(4)
+    assert "look incorrect to a model that may be no better than a constant prediction: " in output_of(16)
+    assert "no list of labels that look incorrect: the model is no better than the best constant" in output_of(24)
+    assert not [*(tmp_path / "24").glob("suspects.*")] and [*(tmp_path / "4").glob("suspects.*")]
+    assert json.loads((tmp_path / "24/analysis.json").read_text(encoding="utf-8"))["suspect_rows"] == 0
