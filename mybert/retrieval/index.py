@@ -14,7 +14,7 @@ from mybert.embedding.settings import MODES
 from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress, Reranker
-from mybert.retrieval.passages import PassageCutter
+from mybert.retrieval.passages import PassageCutter, passage_sizes
 from mybert.retrieval.ranking import combined, words_unit
 from mybert.retrieval.records import Hit, IndexedDocument, as_document
 from mybert.retrieval.segments import Segment, write_segment
@@ -70,6 +70,8 @@ class Index:
         weight = balance(titles, texts, encoder.queries, encoder.passages, encoder.start_weight)
         made = {name: getattr(settings, name) for name in FIXED}
         chosen = {"language": settings.language or guess_language(texts), "words_weight": weight}
+        sizes = passage_sizes(settings.passage_tokens, settings.overlap, encoder)
+        chosen |= dict(zip(("passage_tokens", "overlap"), sizes, strict=True))
         SegmentStore.create(folder, settings, identity(path), made | chosen)
         index = cls(folder, **options)
         index._encoder = encoder
@@ -248,8 +250,8 @@ class Index:
     def _append(self, documents: list[IndexedDocument], replaced: list[Place]) -> int:
         """Adds a segment and deletes what it replaces, at once; returns the number of passages."""
         made = self.store.manifest
-        most = min(made["passage_tokens"], self.encoder.room)
-        cutter = PassageCutter(self.encoder.embedder, most, made["overlap"], self._analyzer.language)
+        sizes = passage_sizes(made["passage_tokens"], made["overlap"], self.encoder)
+        cutter = PassageCutter(self.encoder.embedder, *sizes, self._analyzer.language)
         passages: list[dict[str, Any]] = []
         spans = cutter.of_documents([(one.title, one.text) for one in documents])
         for number, (document, places) in enumerate(zip(documents, spans, strict=True)):

@@ -15,6 +15,13 @@ from mybert.retrieval.settings import IndexSettings
 _CHARACTERS, _TEXTS = 200_000, 1000  # that are tokenised at once
 
 
+def passage_sizes(tokens: int, overlap: int, encoder: Encoder) -> tuple[int, int]:
+    """The tokens of a passage and of its overlap; at most a fifth if the model reads fewer than `tokens`."""
+    if tokens <= encoder.room:
+        return tokens, overlap
+    return encoder.room, min(overlap, encoder.room // 5)
+
+
 class PassageCutter:
     """Cuts texts into passages.
 
@@ -88,8 +95,8 @@ class DocumentVectors:
     """
 
     def __init__(self, encoder: Encoder, documents: Texts, language: str):
-        most = min(IndexSettings.passage_tokens, encoder.room)
-        cutter = PassageCutter(encoder.embedder, most, IndexSettings.overlap, language)
+        sizes = passage_sizes(IndexSettings.passage_tokens, IndexSettings.overlap, encoder)
+        cutter = PassageCutter(encoder.embedder, *sizes, language)
         pairs = list(zip(documents.titles, documents.texts, strict=True))
         spans = list(cutter.of_documents(pairs))
         passages = [

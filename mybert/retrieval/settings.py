@@ -45,10 +45,15 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
     )
     output: str = setting("", "folder of the index", kw_only=True, writes=FOLDER)
     passage_tokens: int = declare.task(
-        200, "maximum tokens of a passage: whole sentences, and the title before them", least=16
+        200,
+        "maximum tokens of a passage: whole sentences, and the title before them; fewer if the model reads fewer",
+        least=16,
     )
     overlap: int = declare.task(
-        40, "maximum tokens, in whole sentences, that a passage shares with the next one", least=0
+        40,
+        "maximum tokens, in whole sentences, that a passage shares with the next one; a fifth of the passage at most "
+        "if the model reads fewer tokens than --passage-tokens",
+        least=0,
     )
     precision: str = declare.output(
         "float32",

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +199,28 @@ def test_passages_are_sentences_with_offsets_and_an_overlap(tmp_path, encoder):
     (hit,) = index.search("17", mode="words")  # the best passage of the document
     assert hit.text == text[hit.start : hit.end] and "Go 17" in hit.text
     assert "17" in [hit.text[start:end] for start, end in hit.highlights]
+
+
+def test_a_model_that_reads_less_than_a_passage_is_named_and_its_sizes_are_recorded(tmp_path, encoder, capsys):
+    short = shutil.copytree(encoder, tmp_path / "short")
+    config = json.loads((short / "tokenizer_config.json").read_text())
+    (short / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": 32}))
+    text = " ".join(f"Go {number}." for number in range(60))
+    index = index_of(tmp_path / "index", str(short), [{"id": 1, "text": text}])
+    made = index.store.manifest
+    assert (made["passage_tokens"], made["overlap"]) == (30, 6)
+    line = (
+        "the model reads 30 tokens of a passage, not 200: passages have at most 30 tokens, of which at most 6 overlap"
+    )
+    assert line in capsys.readouterr().out
+    spans = [(one["start"], one["end"]) for one in map(index.store.segments[0].passage, range(index.passages))]
+    for (_, end), (following, _) in pairwise(spans):
+        assert 0 < len(index.encoder.embedder.encode([text[following:end]])[0]) <= 6
+    made = index_of(
+        tmp_path / "of short passages", str(short), DOCUMENTS[:2], passage_tokens=20, overlap=12
+    ).store.manifest
+    assert (made["passage_tokens"], made["overlap"]) == (20, 12)
+    assert "the model reads" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["a" * 30_000, "ab " * 30_000, "x. " * 20_000, "漢字" * 5_000])
