@@ -1,15 +1,17 @@
 """`mybert quickstart`: train and evaluate a tiny BERT on the documentation of Python and its packages."""
 
+import contextlib
 import dataclasses
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mybert.artifacts.manifest import MANIFEST, fingerprint, read_manifest
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, resuming_call
 from mybert.common.languages import LANGUAGES, is_language, normalization
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import print_table
@@ -110,20 +112,32 @@ def quickstart(settings: QuickstartSettings) -> Path:
     settings = dataclasses.replace(settings, uncased=uncased, strip_accents=strip_accents)
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
-    print("\n1. train a WordPiece vocabulary")
-    if not (settings.resume and has_vocabulary_of(settings, tokenizer)):
-        build_vocabulary(settings, tokenizer, 6144)
-    print("\n2. build MLM and NSP examples")
-    _build_corpus(settings, tokenizer, corpus)
-    print("\n3. pretrain, with evaluation on held-out documents")
-    _pretrain(settings, corpus, model)
-    add_report(model)
-    print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
-    load_in_clean_process(Path(model))
+    with _naming_resume(output):
+        print("\n1. train a WordPiece vocabulary")
+        if not (settings.resume and has_vocabulary_of(settings, tokenizer)):
+            build_vocabulary(settings, tokenizer, 6144)
+        print("\n2. build MLM and NSP examples")
+        _build_corpus(settings, tokenizer, corpus)
+        print("\n3. pretrain, with evaluation on held-out documents")
+        _pretrain(settings, corpus, model)
+        add_report(model)
+        print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
+        load_in_clean_process(Path(model))
     title = "time since --resume" if settings.resume else "total time of all stages"
     rows = [(title, duration(time.perf_counter() - started)), ("seed", settings.seed)]
     print_table("Quickstart", rows)
     return Path(model)
+
+
+@contextlib.contextmanager
+def _naming_resume(output: Path) -> Iterator[None]:
+    """Says how to continue after a Ctrl-C that `StopOnSignal` does not handle."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        call = resuming_call("quickstart")
+        print(f"\n`{call}` continues with the vocabulary and examples in {output}, if finished", file=sys.stderr)
+        raise
 
 
 def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mybert import cli
 from mybert.artifacts.manifest import read_manifest, write_manifest
 from mybert.artifacts.places import check_places
 from mybert.common.errors import UserError
@@ -68,6 +69,25 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
     text.write_text("other text", "utf-8")
     with pytest.raises(UserError, match="tokenizer was made from other text"):
         quickstart(QuickstartSettings(**given, resume=True))
+
+
+def test_an_interruption_before_the_training_names_resume(tmp_path, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"A cat sleeps for {n} hours. A dog runs. It rains." for n in range(60)), "utf-8")
+    command = ["quickstart", "--output", str(tmp_path / "out"), "--text", str(text)]
+    with monkeypatch.context() as patch:
+        patch.setattr("mybert.workflows.quickstart.build_examples", interrupt)
+        assert cli.main(command) == 130
+    *_, hint, last = capsys.readouterr().err.splitlines()
+    assert hint.startswith("`mybert quickstart … --resume` continues with the vocabulary and examples in")
+    assert last == "mybert quickstart: interrupted"
+    monkeypatch.setattr("mybert.workflows.quickstart._pretrain", interrupt)
+    assert cli.main([*command, "--resume"]) == 130
+    assert f"the vocabulary in {tmp_path / 'out/tokenizer'} is used again" in capsys.readouterr().out
+    assert (tmp_path / "out/corpus/manifest.json").is_file()
 
 
 def test_some_of_a_few_long_files_is_held_out(tmp_path, monkeypatch):
