@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
+from mybert.common.quantities import duration
+from mybert.common.tables import format_cell
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.recipes import Run
 from mybert.finetuning.training import MODEL, RUNS, Job, train_few, train_run
@@ -47,31 +50,42 @@ def _with_data(job: Job, **changes: Any) -> Job:
 
 def _out_of_fold(job: Job, run: Run, runs: Path, features: Dataset, folds: int) -> list[np.ndarray]:
     """The logits of each feature of the training rows; of finished folds of a resumed run those that were kept."""
-    train, arguments = job.data.splits["train"], job.arguments
-    of_rows = fold_of_rows(train.rows, job.task, folds, arguments.seed)
+    of_rows = fold_of_rows(job.data.splits["train"].rows, job.task, folds, job.arguments.seed)
     owners = np.asarray(features[ROW][:])
     all_logits: list[np.ndarray] = [np.empty(0)] * len(features)
-    for fold in range(folds):
-        folder, inside = runs / f"{run.name}-fold{fold + 1}of{folds}", of_rows[owners] == fold
+    folders = [runs / f"{run.name}-fold{number}of{folds}" for number in range(1, folds + 1)]
+    if done := sum((folder / _LOGITS).is_file() for folder in folders):
+        print(f"--resume: {done} of {folds} folds are done", flush=True)
+    for fold, folder in enumerate(folders):
         if not (folder / _LOGITS).is_file():
-            rest = train.select(np.flatnonzero(of_rows != fold).tolist())
-            part = job.task.features(rest.rows, job.tokenizer, training=True)
-            own = _with_data(job, splits={"train": rest}, train_features=part)
-            if arguments.process_index == 0 and not job.data.few_labels:
-                print(f"fold {fold + 1} of {folds}", flush=True)
-            few = job.data.few_labels
-            model = train_few(own, run, f"{fold} of {folds} folds")[0] if few else _trained(own, run, folder)
-            model.eval()
-            logits = logits_of(model, job.task, job.tokenizer, features.select(np.flatnonzero(inside)))
-            folder.mkdir(parents=True, exist_ok=True)
-            np.savez(folder / f"partial.{_LOGITS}", *logits)
-            (folder / f"partial.{_LOGITS}").replace(folder / _LOGITS)
-            shutil.rmtree(folder / MODEL, ignore_errors=True)
-            job.stop.check(arguments, f"fold {fold + 1} of {folds}")
+            _train_fold(job, run, folder, of_rows == fold, fold, folds)
         with np.load(folder / _LOGITS) as kept:
-            for place, logits in zip(np.flatnonzero(inside).tolist(), kept.values(), strict=True):
+            for place, logits in zip(np.flatnonzero(of_rows[owners] == fold).tolist(), kept.values(), strict=True):
                 all_logits[place] = logits
     return all_logits
+
+
+def _train_fold(job: Job, run: Run, folder: Path, is_held_out: np.ndarray, fold: int, folds: int) -> None:
+    """Trains without the rows of a fold, predicts them, writes their logits into `folder`, and prints the score."""
+    name = f"fold {fold + 1} of {folds}"
+    print(name, flush=True)
+    began, train, few = time.perf_counter(), job.data.splits["train"], job.data.few_labels
+    held_out, rest = (train.select(np.flatnonzero(chosen).tolist()) for chosen in (is_held_out, ~is_held_out))
+    part = job.task.features(rest.rows, job.tokenizer, training=True)
+    own = _with_data(job, splits={"train": rest}, train_features=part)
+    model = train_few(own, run, f"{fold} of {folds} folds")[0] if few else _trained(own, run, folder)
+    model.eval()
+    features = job.task.features(held_out.rows, job.tokenizer, training=False)
+    logits = logits_of(model, job.task, job.tokenizer, features)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / f"partial.{_LOGITS}", *logits)
+    (folder / f"partial.{_LOGITS}").replace(folder / _LOGITS)
+    shutil.rmtree(folder / MODEL, ignore_errors=True)
+    predictions = job.task.decode(logits, features, held_out.rows)
+    score = job.task.score(predictions, job.task.references(held_out.rows))[job.main_metric]
+    seconds = duration(time.perf_counter() - began)
+    print(f"{name}: {job.task.title(job.main_metric)} {format_cell(score)}, {seconds}", flush=True)
+    job.stop.check(job.arguments, name)
 
 
 def _trained(job: Job, run: Run, folder: Path) -> PreTrainedModel:

@@ -109,8 +109,8 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         if arguments.process_index == 0:
             folds = "" if data.validation_features is not None else f", in {settings.folds or FOLDS} folds for scores"
             print(
-                f"few labels (fewer than {few_labels.FEW} rows each): the encoder is trained contrastively{folds};\n"
-                "--num-train-epochs 3 trains as usual"
+                f"few labels (fewer than {few_labels.FEW} rows of each label on average): the encoder learns to give "
+                f"texts of one label similar vectors{folds};\n--num-train-epochs 3 trains as usual"
             )
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH

@@ -126,13 +126,19 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     assert cli.main([*map(str, words)]) == 0
     text = capsys.readouterr().out
     results = read_results(tmp_path / "out")
-    assert results["few_labels"] and "in 4 folds" in text
+    assert results["few_labels"] and "similar vectors, in 4 folds" in text
+    scores = re.findall(r"^fold (\d) of 4\nfold \1 of 4: accuracy ([\d.]+), \d+ s$", text, re.MULTILINE)
+    assert [number for number, _ in scores] == ["1", "2", "3", "4"]
+    assert text.index("fold 4 of 4: ") < text.index("\ntraining on all 24 rows\n")
     predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
     assert [line["input"]["id"] for line in predictions] == list(range(24))
     assert results["validation"]["metrics"]["accuracy"] > 0.6
     assert results["validation"]["rows"] == 24 and results["data"]["train"]["rows"] == 24
     task, tokenizer, table, _ = prepared(tiny_checkpoint, rows)
     folds = fold_of_rows(table, task, 4, seed=42)
+    for (_, score), fold in zip(scores, range(4), strict=True):
+        right = [predictions[n]["label"] == rows[n]["label"] for n in np.flatnonzero(folds == fold)]
+        assert float(score) == pytest.approx(np.mean(right), abs=1e-3)
     rest = table.select(np.flatnonzero(folds != 1).tolist())
     set_seed(42)
     model, collate = new_model(task, str(tiny_checkpoint)), task.collator(tokenizer)
@@ -198,6 +204,7 @@ def test_a_signal_stops_the_training_of_few_labels_between_two_steps(
     assert "stopped and saved after 1 of 4 folds" in capsys.readouterr().out
     assert cli.main([*map(str, words), "--bootstrap", "0", "--resume"]) == 0
     assert len(taken) == 12 + 4 * 8, "three folds and the model"
+    assert "--resume: 1 of 4 folds are done\nfold 2 of 4\n" in capsys.readouterr().out
 
 
 def test_given_validation_rows_score_few_labels_without_folds(tiny_checkpoint, opinions, write_rows, tmp_path, capsys):
