@@ -84,8 +84,9 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
             facts = _prepared(settings, arguments, work)
             counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
             _train(settings, arguments, work, new_ids, facts["new_head"], started)
-        except Exception:  # for example a text without a new word, or a time budget that is too short
-            if not any((work / name).exists() for name in (_ROWS, _MODEL)):  # no step was trained
+        except BaseException as error:  # for example a text without a new word, or a time budget that is too short
+            trained = any((work / name).exists() for name in (_ROWS, _MODEL))
+            if not trained and (beside or isinstance(error, Exception)):  # --resume continues others after Ctrl-C
                 shutil.rmtree(folder.path.resolve())
                 if beside:
                     (beside / _OLD).rename(folder.path.resolve())
