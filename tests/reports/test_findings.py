@@ -340,6 +340,16 @@ def test_remedies_are_options_that_the_task_accepts(task, metric, options, tmp_p
     assert [option for option in choices if option in remedies] == options
 
 
+def test_remedies_for_few_labels_are_no_options_that_end_their_training(tmp_path):
+    changes = part(metrics={"accuracy": 0.49}, simple_baselines={"bag of words": {"accuracy": 0.9}})
+    changes |= {"results/few_labels": True, "analysis/calibration/expected_calibration_error": 0.3}
+    found = {finding.name: finding for finding in doctor(write_stage(tmp_path / "run", "finetune", changes))}
+    for name in ("learned", "simple-model"):
+        assert "abel more rows (`mybert suggest` chooses them)" in found[name].remedy
+    remedies = [found[name].remedy for name in ("learned", "simple-model", "calibration")]
+    assert not [one for one in remedies for option in ("epochs", "--learning-rate", "--calibrate") if option in one]
+
+
 @pytest.mark.parametrize(
     ("metric", "labels", "has_finding"),
     [("accuracy", ["1 to 2", "from A to B"], True), ("pearson", ["1 to 2", "2 to 3"], False)],

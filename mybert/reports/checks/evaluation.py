@@ -13,6 +13,7 @@ FEW_RED, _FEW_AMBER = 30, 200
 _CUT_AMBER, _CUT_LOWER = 0.05, 0.05
 _MISCALIBRATED = 0.1
 _TRAINED_RED = 0.05  # of the evaluated rows
+_MORE_LABELS = "label more rows (`mybert suggest` chooses them)"  # for few labels: other options end that training
 
 
 def nothing_learned(files: StageFiles) -> Iterator[Finding]:
@@ -33,6 +34,8 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
             continue
         rate = "" if advises_rate(files) else ", a higher --learning-rate for small models"
         remedy = f"Use more rows or epochs{rate}, or a better pretrained model."
+        if files.results.get("few_labels"):
+            remedy = f"{_MORE_LABELS.capitalize()}, or use a better pretrained model."
         grade = "red" if not good else "green" if sure else "amber"
         bad = "The model may be no better than a constant prediction" if good else "The model has learned nothing"
         titles = f"The model is better than a constant prediction{of_part(part)}", f"{bad}{of_part(part)}"
@@ -58,6 +61,8 @@ def simple_model(files: StageFiles) -> Iterator[Finding]:
             )
             titles = f"The model is better than a simple one ({name}){of_part(part)}", f"{bad}{of_part(part)}"
             remedy = "Use the simple model, or more rows or epochs, a larger --max-length, a better pretrained model."
+            if files.results.get("few_labels"):
+                remedy = f"Use the simple model, {_MORE_LABELS}, or use a better pretrained model."
             yield judged("simple-model", "green" if sure else "amber", titles, evidence, remedy)
 
 
@@ -130,7 +135,7 @@ def poor_calibration(files: StageFiles) -> Iterator[Finding]:
             bad = "Probabilities do not match accuracy"
         titles = f"Probabilities match accuracy{of_part(part)}", f"{bad}{of_part(part)}"
         remedy = "Fine-tune with --calibrate, which scales the probabilities on the validation rows."
-        if files.has_several_labels:
+        if files.has_several_labels or files.results.get("few_labels"):
             remedy = "Use the order of the probabilities and not their values."
         yield judged("calibration", level(error, _MISCALIBRATED), titles, evidence, remedy)
 
