@@ -89,7 +89,8 @@ def verdict(entry: Mapping[str, Any], metric: str) -> str:
     if comparison["difference"] == 0:
         return f"{first} and {second} have the same {metric_title(metric)}."
     if comparison["p"] >= SURE:
-        return f"The difference between {first} and {second} may be chance (p = {comparison['p']:.3g})."
+        both = f"{first} and {second}"
+        return f"{named.title}: the difference between {both} may be chance (p = {comparison['p']:.3g})."
     better, worse = (second, first) if (comparison["difference"] > 0) != named.is_loss else (first, second)
     size = named.change(abs(comparison["difference"])).lstrip("+")
     return f"{better} is better than {worse}: {metric_title(metric)} differs by {size} (p = {comparison['p']:.3g})."

@@ -13,6 +13,7 @@ from sklearn import metrics
 
 import mybert
 from mybert import UserError, cli, compare
+from mybert.common.metrics import verdict
 from mybert.comparison.paired import differences
 from mybert.comparison.scoring import task_of
 from mybert.comparison.sides import Rows, Side
@@ -117,6 +118,19 @@ def test_p_of_accuracy_is_that_of_the_exact_sign_test(truth):
     assert found.p == pytest.approx(stats.binomtest(better, better + worse).pvalue, abs=0.03)
     spread = np.sqrt((better + worse) / len(truth) ** 2)  # of the difference of two shares of the same rows
     assert (found.interval[1] - found.interval[0]) / 3.92 == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("difference", "p", "expected"),
+    [
+        (0.02, 0.4, "Macro F1: the difference between one and other may be chance (p = 0.4)."),
+        (0.02, 0.01, "other is better than one: macro F1 differs by 2 points (p = 0.01)."),
+        (0.0, 1.0, "one and other have the same macro F1."),
+    ],
+)
+def test_the_conclusion_names_its_metric(difference, p, expected):
+    entry = {"runs": ["one", "other"], "metrics": {"f1_macro": {"difference": difference, "p": p}}}
+    assert verdict(entry, "f1_macro") == expected
 
 
 def rows_of(predicted, truth):
