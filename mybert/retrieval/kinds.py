@@ -77,8 +77,8 @@ class Retrieval:
         names = ("document", "passage", "corpus")  # the order of `SentenceTransformer.encode_document`
         return next((self.model.prompts[name] for name in names if self.model.prompts.get(name)), None)
 
-    def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
-        """Pairs from the documents, and all passages of the documents."""
+    def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str], int]:
+        """Pairs from the documents, all passages of the documents, and the number of documents."""
         pairs, passages = mine(settings, self.options.given_columns(), seed)
         parts = (list(group) for _, group in groupby(passages, lambda passage: passage.document))
         documents = [(part[0].title, " ".join(passage.body for passage in part)) for part in parts]
@@ -92,7 +92,7 @@ class Retrieval:
             self._config.words_weight = balance(*_columns(documents), *encode, least)  # for `mybert index`
             whole = [joined(*document) for document in documents]
             self._words = analyse(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
-        return pairs, texts
+        return pairs, texts, len(documents)
 
     def _teacher(self, pairs: Sequence[Pair], sizes: Sequence[int]) -> Teacher:
         weight = self._config.words_weight if self._is_retriever else UNKNOWN
@@ -122,6 +122,10 @@ class Retrieval:
         passages = list(dict.fromkeys([*(t for answers in relevant.values() for t in answers), *train.passages()]))
         most = _PASSAGES if train.by_origin()[0] else _MINED_PASSAGES
         return trainers.HeldOutRetrieval(relevant, passages[:most], arguments.per_device_eval_batch_size)
+
+    def row_counts(self, pairs: Pairs) -> list[int]:
+        """The number of rows of each data set."""
+        return [len(rows) for rows in (*pairs.by_origin(), pairs.scored)]
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
@@ -161,9 +165,9 @@ class Reranking:
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         return trainers.with_fields_of(trainers.RerankingArguments, given)
 
-    def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str]]:
+    def mine(self, settings: FinetuneSettings, seed: int) -> tuple[Pairs, list[str], int]:
         pairs, passages = mine(settings, self.options.given_columns(), seed)
-        return pairs, [passage.text for passage in passages]
+        return pairs, [passage.text for passage in passages], len({passage.document for passage in passages})
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         count = 4 if settings.hard_negatives is None else settings.hard_negatives
@@ -174,6 +178,9 @@ class Reranking:
         texts = list(dict.fromkeys([*(t for answers in relevant.values() for t in answers), *train.passages()]))
         retrieved = first_passages(list(relevant), texts, _RERANKED_PASSAGES)
         return trainers.HeldOutReranking(relevant, retrieved, arguments.per_device_eval_batch_size)
+
+    def row_counts(self, pairs: Pairs) -> list[int]:
+        return [len(trainers.reranking_data(pairs))]
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         data = trainers.reranking_data(pairs)

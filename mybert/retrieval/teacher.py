@@ -21,6 +21,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mybert.common.errors import UserError
+from mybert.common.progress import Bar
 from mybert.retrieval.balance import Encode
 from mybert.retrieval.pairs import Pair
 from mybert.retrieval.words import Analyzer, guess_language
@@ -31,6 +32,7 @@ _EXCERPT = (6, 48)  # words
 _WHOLE = 0.1  # share of the passages
 _DIMENSIONS = 256  # of latent semantic analysis
 _MOST_TEXTS = 50_000  # that are analysed
+_AT_ONCE = 1024  # texts that are encoded between two updates of the progress bar
 
 
 def encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
@@ -97,8 +99,13 @@ class Teacher:
         self, model: SentenceTransformer, pairs: Sequence[Pair], words: Pipeline, weight: float, sizes: Sequence[int]
     ):
         queries, passages = ([getattr(pair, side) for pair in pairs] for side in ("query", "positive"))
-        encode_queries, encode_passages = encoders(model)
-        start = np.concatenate([encode_queries(queries), encode_passages(passages)])
+        print(f"the start model encodes {2 * len(pairs):,} texts, for the targets of the training", flush=True)
+        with Bar(total=2 * len(pairs), desc="encoding", unit="texts", leave=False) as bar:
+            encoded = [
+                _encoded(encode, texts, bar)
+                for encode, texts in zip(encoders(model), (queries, passages), strict=True)
+            ]
+        start = np.concatenate(encoded)
         share = min(weight / UNKNOWN, 1.0)
         joined = np.hstack([(1 - share) * start, share * words.transform([*queries, *passages])])
         _, components = np.linalg.eigh(joined.T @ joined)  # ascending
@@ -113,6 +120,14 @@ class Teacher:
         places = torch.stack([rows.cpu(), self._pairs + rows.cpu()])
         queries, passages = normalize(self._vectors[places, :size], dim=-1).to(rows.device)
         return queries, passages
+
+
+def _encoded(encode: Encode, texts: Sequence[str], bar: Bar) -> np.ndarray:
+    parts = []
+    for start in range(0, len(texts), _AT_ONCE):
+        parts.append(encode(texts[start : start + _AT_ONCE]))
+        bar.update(len(parts[-1]))
+    return np.concatenate(parts)
 
 
 def _rotated(vectors: np.ndarray, towards: np.ndarray) -> np.ndarray:

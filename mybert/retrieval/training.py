@@ -42,6 +42,7 @@ class Job(NamedTuple):
     Attributes:
         train, held_out: pairs; `held_out` chooses the best checkpoint.
         mined: number of mined pairs by the rule that found them.
+        documents: number of documents that were read.
     """
 
     settings: FinetuneSettings
@@ -50,6 +51,7 @@ class Job(NamedTuple):
     train: Pairs
     held_out: Pairs
     mined: Counter[str]
+    documents: int
 
 
 def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
@@ -82,6 +84,8 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
             return Path(settings.output)
         known = {name: identity(path) for name, path in inputs.items()}
         folder.check_same(settings, known, job.arguments, decisive_arguments(job.arguments))
+        if job.arguments.process_index == 0:
+            _print_plan(job)
         stop = StopOnSignal(STAGE)
         trainer = _build_trainer(job, folder.path / _RUNS, stop)
         with folder.opened(), on_signals(stop.ask):
@@ -98,11 +102,11 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     if settings.documents:
         columns = {role: name for role, name in columns.items() if role not in ("text", "title")}
     rows = read_pairs(settings.train_files, columns, settings.errors) if settings.train else Pairs()
-    mined, passages = kind.mine(settings, arguments.seed) if settings.documents else (Pairs(), [])
+    mined, passages, documents = kind.mine(settings, arguments.seed) if settings.documents else (Pairs(), [], 0)
     if settings.queries and settings.judgements:
         corpus = read_texts(settings.documents, "documents", settings.errors)
         rows += judged_pairs(corpus, settings.queries, settings.judgements, settings.errors)
-        passages = corpus.passages()  # whole, as they were judged
+        passages, documents = corpus.passages(), len(corpus.ids)  # whole, as they were judged
     counts = Counter(pair.kind for pair in mined.pairs)
     pairs = rows + mined
     if settings.validation is not None:
@@ -121,7 +125,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     pairs = kind.with_negatives(pairs, [*passages, *held_out.passages()], settings, arguments.seed)
     arguments = kind.arguments(arguments)
     _complete(settings, arguments, pairs, held_out, kind)
-    return Job(settings, arguments, kind, pairs, held_out, counts)
+    return Job(settings, arguments, kind, pairs, held_out, counts, documents)
 
 
 def _complete(
@@ -144,15 +148,26 @@ def _complete(
 
 def _print_plan(job: Job) -> None:
     rows: list[tuple[str, Any]] = [
+        *([("documents", job.documents)] if job.documents else []),
         ("training pairs", len(job.train.pairs)),
         ("scored pairs", len(job.train.scored)),
         *((f"mined: {kind}", count) for kind, count in job.mined.items()),
         ("held-out queries", len(job.held_out.relevant())),
         ("pairs per step", job.arguments.per_device_train_batch_size * job.arguments.gradient_accumulation_steps),
         ("epochs", job.arguments.num_train_epochs),
+        ("steps", _steps(job)),
         ("learning rate", f"{job.arguments.learning_rate:g}"),
     ]
     print_table("Plan", rows)
+
+
+def _steps(job: Job) -> int:
+    """The number of steps, as Trainer counts them."""
+    arguments = job.arguments
+    size = arguments.train_batch_size * arguments.world_size
+    batches = sum(math.ceil(rows / size) for rows in job.kind.row_counts(job.train))
+    an_epoch = math.ceil(batches / arguments.gradient_accumulation_steps)
+    return arguments.max_steps if arguments.max_steps > 0 else math.ceil(arguments.num_train_epochs * an_epoch)
 
 
 def _build_trainer(job: Job, run: Path, stop: StopOnSignal) -> Any:
@@ -176,8 +191,13 @@ def _build_trainer(job: Job, run: Path, stop: StopOnSignal) -> Any:
 
 def _train(job: Job, folder: RunFolder, trainer: Any) -> None:
     kind, run, evaluator = job.kind, folder.path / _RUNS, trainer.evaluator
-    scores = {"start": evaluator(kind.model)} if evaluator else {}
-    trainer.run(find_checkpoint(run))
+    scores: dict[str, dict[str, float]] = {}
+
+    def evaluate_start() -> None:
+        if evaluator:
+            scores["start"] = evaluator(kind.model)
+
+    trainer.run(find_checkpoint(run), evaluate_start)
     if evaluator:
         scores["held_out"] = evaluator(kind.model)
         mined = not job.held_out.by_origin()[0]
@@ -220,6 +240,7 @@ def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict) -> N
             **{name: {"metrics": metrics} for name, metrics in scores.items()},
             "best": {**amounts, "learning_rate": job.arguments.learning_rate},
             "pairs": {**counts, "mined": job.mined},
+            "documents": job.documents,
             "settings": dataclasses.asdict(settings),
             "training_arguments": job.arguments.to_dict(),
             "versions": versions(),

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +118,12 @@ class RunTrainer(Trainer):
             self.optimizer = self.lr_scheduler = None
         start_trackers(self)
 
-    def run(self, checkpoint: Path | None) -> bool:
+    def run(self, checkpoint: Path | None, before: Callable[[], None] | None = None) -> bool:
         """Trains to the end, or loads the trained model if no step is left.
+
+        Args:
+            checkpoint: the one to continue from; None for a new run.
+            before: called before the training; the model is still the start model.
 
         Returns:
             Whether a step was left.
@@ -133,10 +137,12 @@ class RunTrainer(Trainer):
             self.course.load(checkpoint)
             steps = self.planned_steps()
             if self.is_world_process_zero():
-                print(f"--resume: {self.course.resumed_message(state, steps)}")
-            if state.global_step >= steps or patience_is_spent(state):  # Trainer would train one more step or epoch
-                self._load_finished(checkpoint, state)
-                return False
+                print(f"--resume: {self.course.resumed_message(state, steps)}", flush=True)
+        if before is not None:
+            before()
+        if checkpoint is not None and (state.global_step >= steps or patience_is_spent(state)):
+            self._load_finished(checkpoint, state)  # Trainer would train one more step or epoch
+            return False
         preempted = False
         try:
             self.train(resume_from_checkpoint=checkpoint and str(checkpoint))

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import mybert
 from mybert import Embedder, Predictor, cli
 from mybert.common.errors import UserError
 from mybert.finetuning.settings import FinetuneSettings
+from mybert.retrieval import trainer
 from mybert.retrieval.balance import DEFAULT
 from mybert.retrieval.words import Analyzer
 
@@ -25,6 +27,7 @@ FACTS = (
     ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
     ("capital france", "paris"), ("largest planet", "jupiter"), ("red fruit", "apple"), ("frozen water", "ice"),
 )  # fmt: skip
+KINDS = {"title", "heading", "question", "neighbour", "span", "keywords"}
 TEXTS = [f"The {q} is what {p} means. It was said by the people of that time." for q, p in FACTS]
 QUICK = ("--learning-rate=0.003", "--per-device-train-batch-size=4", "--num-train-epochs=30", "--dropout=0")
 QUICK += ("--eval-strategy=steps", "--eval-steps=20", "--save-strategy=steps", "--save-steps=20")
@@ -107,8 +110,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(finetune, rows, documents, tm
     class Stopped(Exception):
         pass
 
-    from mybert.retrieval import trainer
-
     original, seen = trainer.RetrievalTrainer.training_step, []
 
     def step(self, *arguments, **keywords):
@@ -134,6 +135,39 @@ def test_a_mistake_costs_no_finished_model(finetune, rows, tmp_path, mistake):
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     finetune("retrieval", "--train", rows, *FAST, "--overwrite", mistake, expected=2)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_the_plan_is_printed_with_the_steps_that_are_trained(finetune, rows, documents, tmp_path):
+    for task, some in (("retrieval", ["--train", rows]), ("reranking", ["--train", rows]), ("retrieval", [])):
+        options = [*some, "--documents", documents, "--mined-pairs", "20", "--num-train-epochs", "1.5"]
+        options += ["--per-device-train-batch-size", "8", "--gradient-accumulation-steps", "2"]
+        planned, printed = finetune(task, *options, "--dry-run"), finetune(task, *options, "--overwrite")
+        plan = planned[planned.index("Plan\n") : planned.index("dry run")]
+        assert plan in printed[: printed.index("mean loss")]
+        results = json.loads((tmp_path / "out" / "results.json").read_text())
+        assert re.search(rf"documents\W+{len(FACTS)}\b", plan) and results["documents"] == len(FACTS)
+        assert re.search(rf"steps\W+{results['best']['steps']}\b", plan)
+        assert {*re.findall(r"mined: (\w+)", plan)} == {*results["pairs"]["mined"]} <= KINDS
+
+
+def test_a_resumed_run_names_its_steps_before_anything_is_computed_and_a_signal_stops_it(
+    finetune, rows, capsys, monkeypatch
+):
+    options = ["--train", rows, "--validation", rows, "--per-device-train-batch-size", "4", "--num-train-epochs", "3"]
+    score = trainer.HeldOutRetrieval.__call__
+
+    def asked_to_stop(*arguments, **keywords):
+        print("held-out queries are scored")
+        signal.raise_signal(signal.SIGTERM)
+        return score(*arguments, **keywords)
+
+    monkeypatch.setattr(trainer.HeldOutRetrieval, "__call__", asked_to_stop)
+    for done in ("no run yet", "1 of 6 planned steps are done"):
+        with pytest.raises(SystemExit, match="143"):
+            finetune("retrieval", *options, "--resume")
+        printed = capsys.readouterr().out
+        lines = (done, "held-out queries are scored", "stopped and saved after step")
+        assert sorted(lines, key=printed.index) == list(lines)
 
 
 def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
