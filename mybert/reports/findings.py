@@ -94,5 +94,5 @@ def warning_lines(folder: Path) -> list[str]:
         if findings := [finding for finding in find(read_stage(folder)) if finding.level != "green"]:
             name = f'"{folder}"' if " " in str(folder) else folder  # the command can be copied
             count = f"{summary_line(findings).rstrip('.')}; `mybert doctor {name}` says what to do:"
-            return [count, *(f"  {finding.title}" for finding in findings)]
+            return [count, *(f"  {finding.badge}: {finding.title}" for finding in findings)]
     return []

@@ -340,6 +340,22 @@ def test_remedies_are_options_that_the_task_accepts(task, metric, options, tmp_p
     assert [option for option in choices if option in remedies] == options
 
 
+@pytest.mark.parametrize(
+    ("metric", "simple", "title"),
+    [
+        ("accuracy", 0.8, "A simple model (bag of words) has a better score"),
+        ("accuracy", 0.7, "A simple model (bag of words) is as good"),
+        ("mse", 0.6, "A simple model (bag of words) has a better score"),
+    ],
+)
+def test_a_simple_model_that_is_better_is_called_so(metric, simple, title, tmp_path):
+    scores = {"metrics": {metric: 0.7}, "simple_baselines": {"bag of words": {metric: simple}}}
+    changes = part(**scores, constant_baselines={metric: 0.5}, intervals_95={}) | {"results/metric": metric}
+    folder = write_stage(tmp_path / "run", "finetune", changes)
+    (found,) = (finding for finding in doctor(folder) if finding.name == "simple-model")
+    assert found.title == f"{title} (validation)"
+
+
 def test_remedies_for_few_labels_are_no_options_that_end_their_training(tmp_path):
     changes = part(metrics={"accuracy": 0.49}, simple_baselines={"bag of words": {"accuracy": 0.9}})
     changes |= {"results/few_labels": True, "analysis/calibration/expected_calibration_error": 0.3}
@@ -388,7 +404,9 @@ def test_the_last_lines_of_a_command_name_what_the_report_warns_of(good_run, tmp
         assert (first, str(report) in second) == (f"the output is in {run}", True)
     summary, *titles = lines[folder]
     assert f"`mybert doctor {folder}`" in summary
-    assert titles == [f"  {finding.title}" for finding in doctor(folder) if finding.level in ("red", "amber")] != []
+    marked = {"red": "Problem", "amber": "Warning"}
+    found = [finding for finding in doctor(folder) if finding.level in marked]
+    assert titles == [f"  {marked[finding.level]}: {finding.title}" for finding in found] != []
     assert lines[good_run] == []
     spaced = folder.rename(tmp_path / "a run")
     assert f'`mybert doctor "{spaced}"`' in closing_lines(spaced)

@@ -54,10 +54,11 @@ def simple_model(files: StageFiles) -> Iterator[Finding]:
                 f"{named.title}: {named.written(results['metrics'][metric])}; {name}, trained on the same rows, "
             )
             evidence += f"has {named.written(scores[metric])}."
+            beaten = named.beats(scores[metric], results["metrics"][metric])
             bad = (
                 f"The model may be no better than a simple one ({name})"
                 if good
-                else f"A simple model ({name}) is as good"
+                else f"A simple model ({name}) {'has a better score' if beaten else 'is as good'}"
             )
             titles = f"The model is better than a simple one ({name}){of_part(part)}", f"{bad}{of_part(part)}"
             remedy = "Use the simple model, or more rows or epochs, a larger --max-length, a better pretrained model."
