@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mybert import cli
+from mybert.evaluation import evaluate
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(
@@ -70,6 +71,7 @@ def test_the_code_of_a_page_runs(page, workspace, run_mybert, tmp_path, monkeypa
         if path.name not in own:  # the page makes it itself
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evaluate, "better_than", lambda *_: (True, True))  # models of two steps list labels too
     names = {"__name__": "documentation"}
     for block in blocks:
         run_block(block["language"], block["code"], names, run_mybert)
