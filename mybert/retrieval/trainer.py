@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -27,6 +29,7 @@ from torch import nn
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.retrieval.pairs import Pair, Pairs
+from mybert.retrieval.ranking import score_ranking
 from mybert.retrieval.teacher import TaughtLoss, Teacher
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
@@ -136,7 +139,11 @@ def reranking_loss(model: CrossEncoder, data: Dataset) -> nn.Module:
 
 
 class HeldOutRetrieval(InformationRetrievalEvaluator):
-    """nDCG@10, MRR@10, recall@100 and MAP of held-out queries, under these names."""
+    """nDCG@10, MRR@10, recall@100 and MAP of held-out queries, under these names.
+
+    Attributes:
+        of_queries: (queries,) nDCG@10 of each, from the last call.
+    """
 
     def __init__(self, relevant: dict[str, dict[str, int]], passages: Sequence[str], batch_size: int):
         corpus = {str(number): text for number, text in enumerate(passages)}
@@ -156,9 +163,22 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
         named = {name.rpartition("_")[2]: float(value) for name, value in scores.items()}
         return {name: named[name] for name in (METRIC, "mrr@10", "recall@100", "map@100")}
 
+    def compute_metrics(self, queries_result_list: list[list[dict[str, Any]]]) -> dict[str, Any]:
+        scores = []
+        for key, hits in zip(self.queries_ids, queries_result_list, strict=True):
+            best = sorted(hits, key=lambda hit: (-hit["score"], hit["corpus_id"]))
+            grades = dict.fromkeys(self.relevant_docs[key], 1)
+            scores.append(score_ranking([hit["corpus_id"] for hit in best], grades)[METRIC])
+        self.of_queries = np.array(scores)
+        return super().compute_metrics(queries_result_list)
+
 
 class HeldOutReranking(CrossEncoderRerankingEvaluator):
-    """nDCG@10, MRR@10 and MAP of the passages retrieved for held-out queries, reranked."""
+    """nDCG@10, MRR@10 and MAP of the passages retrieved for held-out queries, reranked.
+
+    Attributes:
+        of_queries: (queries,) nDCG@10 of each, from the last call; first 0 for those of which nothing was retrieved.
+    """
 
     def __init__(self, relevant: dict[str, dict[str, int]], retrieved: dict[str, list[str]], batch_size: int):
         samples = [
@@ -168,5 +188,13 @@ class HeldOutReranking(CrossEncoderRerankingEvaluator):
         super().__init__(samples, at_k=10, always_rerank_positives=False, batch_size=batch_size, write_csv=False)
 
     def __call__(self, model: CrossEncoder, *args, **kwargs) -> dict[str, float]:
+        self._computed: list[float] = []
         scores = super().__call__(model, None)
+        reranked = self._computed[len(self._computed) // 2 :]  # those before are of the order of BM25
+        self.of_queries = np.array([0.0] * (len(self.samples) - len(reranked)) + reranked)
         return {name.rpartition("_")[2]: float(value) for name, value in scores.items() if "base_" not in name}
+
+    def compute_metrics(self, *given: Any) -> tuple[float, float, float]:
+        scores = super().compute_metrics(*given)
+        self._computed.append(float(scores[1]))
+        return scores

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from transformers import EarlyStoppingCallback, set_seed
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
@@ -24,6 +25,7 @@ from mybert.retrieval.collections import read_texts
 from mybert.retrieval.kinds import Kind, kind_of
 from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
 from mybert.retrieval.trainer import METRIC
+from mybert.tasks.bootstrap_scores import interval_95
 from mybert.training.arguments import explain_unusable, prepare_launch
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.options import decisive_arguments
@@ -33,6 +35,7 @@ from mybert.training.stopping import StopOnSignal, on_signals
 STAGE = "finetune"
 _RUNS = "runs"
 _STEPS = 100  # at least, of few pairs
+_SAMPLES = 1000  # of the bootstrap
 _INPUTS = ("model", "validation", "queries", "judgements")
 
 
@@ -191,25 +194,40 @@ def _build_trainer(job: Job, run: Path, stop: StopOnSignal) -> Any:
 
 def _train(job: Job, folder: RunFolder, trainer: Any) -> None:
     kind, run, evaluator = job.kind, folder.path / _RUNS, trainer.evaluator
-    scores: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, Any]] = {}
 
-    def evaluate_start() -> None:
+    def evaluate(name: str) -> None:
         if evaluator:
-            scores["start"] = evaluator(kind.model)
+            metrics = evaluator(kind.model)
+            scores[name] = {"metrics": metrics, "intervals_95": {METRIC: _interval(evaluator.of_queries)}}
 
-    trainer.run(find_checkpoint(run), evaluate_start)
+    trainer.run(find_checkpoint(run), lambda: evaluate("start"))
+    evaluate("held_out")
     if evaluator:
-        scores["held_out"] = evaluator(kind.model)
-        mined = not job.held_out.by_origin()[0]
-        title = f"nDCG@10 of {len(job.held_out.relevant()):,} held-out queries"
-        shown = [
-            (name, format_cell(scores[key][METRIC])) for name, key in (("start", "start"), ("trained", "held_out"))
-        ]
-        print_table(f"{title}, mined from the documents" if mined else title, shown)
+        _print_scores(job, scores)
     kind.save(folder.path)
     _write_results(job, folder, trainer, scores)
     for checkpoint in run.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(checkpoint)
+
+
+def _interval(of_queries: np.ndarray) -> tuple[float, float] | None:
+    """The 95% interval of the mean over queries."""
+    random, count = np.random.default_rng(0), len(of_queries)
+    means = [of_queries[random.integers(count, size=count)].mean() for _ in range(_SAMPLES)]
+    return interval_95(means, count, is_share=False, score=of_queries.mean(), is_bounded=True)
+
+
+def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
+    title = f"nDCG@10 of {len(job.held_out.relevant()):,} held-out queries"
+    if not job.held_out.by_origin()[0]:
+        title += ", mined from the documents"
+    rows = []
+    for name, key in (("start", "start"), ("trained", "held_out")):
+        interval = scores[key]["intervals_95"][METRIC]
+        shown = "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+        rows.append((name, format_cell(scores[key]["metrics"][METRIC]), shown))
+    print_table(title, rows, ("", "nDCG@10", "95% interval"))
 
 
 def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict) -> None:
@@ -237,7 +255,7 @@ def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict) -> N
         {
             "task": settings.task,
             "metric": METRIC,
-            **{name: {"metrics": metrics} for name, metrics in scores.items()},
+            **scores,
             "best": {**amounts, "learning_rate": job.arguments.learning_rate},
             "pairs": {**counts, "mined": job.mined},
             "documents": job.documents,
@@ -246,4 +264,4 @@ def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict) -> N
             "versions": versions(),
         },
     )
-    folder.finish(counts=counts, training=amounts, metrics=scores)
+    folder.finish(counts=counts, training=amounts, metrics={name: one["metrics"] for name, one in scores.items()})

@@ -124,6 +124,8 @@ FAULTS = [
     ("finetune", "left-out", "amber", part(rows_left_out=7)),
     ("finetune", "beside-start", "amber", search()),
     ("finetune", "beside-start", "amber", search(task="reranking", before=0.2)),
+    ("finetune", "held-out-queries", "amber", search() | {"results/pairs": {"held_out_queries": 11}}),
+    ("finetune", "documents", "amber", search() | {"results/documents": 8, "results/pairs": {"mined": {"span": 20}}}),
     ("evaluate", "beside-bm25", "amber", search(bm25=[-0.4, -0.1])),
     ("evaluate", "beside-bm25", "amber", search(bm25=[-0.1, 0.2])),
     ("evaluate", "beside-start", "amber", search(bm25=[0.1, 0.2], start=[-0.1, 0.2])),

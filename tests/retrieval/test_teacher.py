@@ -132,6 +132,14 @@ def test_the_loss_is_the_distance_from_these_vectors(model, size):
     assert found.item() == pytest.approx(expected, abs=1e-5)
 
 
+def test_texts_are_encoded_in_parts_after_a_line_that_says_so(model, monkeypatch, capsys):
+    words = analyse(DOCUMENTS, seed=0)
+    whole = targets(Teacher(model, PAIRS, words, 3.0, [32]))
+    monkeypatch.setattr("mybert.retrieval.teacher._AT_ONCE", 2)
+    assert np.allclose(whole, targets(Teacher(model, PAIRS, words, 3.0, [32])), atol=1e-5)
+    assert f"the start model encodes {2 * len(PAIRS)} texts" in capsys.readouterr().out
+
+
 def test_the_loss_has_no_dropout_and_still_recomputes_with_gradient_checkpointing(model):
     loss = TaughtLoss(model, Teacher(model, PAIRS, analyse(DOCUMENTS, seed=0), 3.0, [32]))
     texts = [list(side) for side in zip(*(pair[:2] for pair in PAIRS), strict=True)]

@@ -73,6 +73,9 @@ def test_the_output_is_a_sentence_transformers_folder_and_a_bert_chosen_by_held_
     held_out = results["held_out"]["metrics"]
     assert held_out["ndcg@10"] > results["start"]["metrics"]["ndcg@10"]
     assert held_out.keys() == {"ndcg@10", "mrr@10", "recall@100", "map@100"}
+    low, high = results["held_out"]["intervals_95"]["ndcg@10"]
+    assert low < held_out["ndcg@10"] <= high and f"{low:.3f} to {high:.3f}" in printed
+    assert "8 held-out queries" in printed and "Few held-out queries chose the model" in printed
     assert "nDCG@10" in printed and "no validation rows" not in printed
     log = read_lines(out / "log.jsonl")
     assert max(entry.get("eval_ndcg@10", 0) for entry in log) == pytest.approx(held_out["ndcg@10"], abs=1e-6)
@@ -271,6 +274,23 @@ def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows
     config = json.loads((out / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("bert", ["BertForSequenceClassification"])
     assert AutoModelForSequenceClassification.from_pretrained(out).config.num_labels == 1
+
+
+@pytest.mark.parametrize("task", ["retrieval", "reranking"])
+def test_the_metric_is_the_mean_of_the_queries(tiny_bert, task):
+    relevant = {query: {passage: 1} for query, passage in FACTS}
+    texts = [passage for _, passage in FACTS]
+    if task == "retrieval":
+        evaluator, model = trainer.HeldOutRetrieval(relevant, texts, 4), SentenceTransformer(str(tiny_bert))
+    else:
+        retrieved = {query: texts[number // 2 :] for number, query in enumerate(relevant)}
+        retrieved[FACTS[-1][0]] = texts[:3]  # without its passage
+        evaluator = trainer.HeldOutReranking(relevant, retrieved, 4)
+        model = CrossEncoder(str(tiny_bert), num_labels=1)
+    for _ in range(2):
+        scores = evaluator(model)
+        assert len(evaluator.of_queries) == len(FACTS) and len(set(evaluator.of_queries)) > 2
+        assert evaluator.of_queries.mean() == pytest.approx(scores["ndcg@10"])
 
 
 def test_a_reranker_needs_negatives(finetune, rows):

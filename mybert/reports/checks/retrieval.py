@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from mybert.common.metrics import metric_title
+from mybert.common.quantities import counted
 from mybert.reports.findings import Finding, judged
 from mybert.reports.stage_files import StageFiles
 
 _METRIC = "ndcg@10"
+_FEW_QUERIES, _FEW_DOCUMENTS = 100, 100
 _TITLE = metric_title(_METRIC)
 _OTHERS = {"bm25": "BM25", "start": "plain mean pooling of its start model"}
 _REMEDY = (
@@ -45,4 +47,25 @@ def better_than_before(files: StageFiles) -> Iterator[Finding]:
     yield judged("beside-start", "green" if trained > start else "amber", titles, evidence, remedy)
 
 
-CHECKS = (better_than_before, better_than_others)
+def few_held_out_queries(files: StageFiles) -> Iterator[Finding]:
+    queries = files.results.get("pairs", {}).get("held_out_queries", 0)
+    if not 0 < queries < _FEW_QUERIES:
+        return
+    evidence = f"Held-out queries: {queries}."
+    interval = files.results.get("held_out", {}).get("intervals_95", {}).get(_METRIC)
+    if interval:
+        evidence += f" {_TITLE}: 95% interval {interval[0]:.3f} to {interval[1]:.3f}."
+    remedy = "Hold out more (`--validation`, `--validation-share`), or score the model by `mybert evaluate`."
+    yield Finding("held-out-queries", "amber", "Few held-out queries chose the model", evidence, remedy)
+
+
+def few_documents(files: StageFiles) -> Iterator[Finding]:
+    documents, mined = files.results.get("documents", 0), files.results.get("pairs", {}).get("mined")
+    if mined and documents < _FEW_DOCUMENTS:
+        pairs = counted(sum(mined.values()), "pair")
+        evidence = f"{pairs} were mined from {counted(documents, 'document')}."
+        remedy = "Give more documents. Divide long ones, such as books, into rows: whole documents are held out."
+        yield Finding("documents", "amber", "There are few documents to learn from", evidence, remedy)
+
+
+CHECKS = (better_than_before, better_than_others, few_held_out_queries, few_documents)
