@@ -19,7 +19,7 @@ from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import check_slices
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.cross_validation import FOLDS, cross_validated
+from mybert.finetuning.cross_validation import FOLDS, cross_validated, folds_of
 from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
@@ -81,7 +81,10 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     identities = {name: identity(path) for name, path in inputs.items()}
     batch = {"per_device_train_batch_size": arguments.per_device_train_batch_size}  # names the folder of a run
     folder.check_same(settings, identities, arguments, decisive_arguments(arguments) | batch)
-    trainers = {} if first is None else {first: build_trainer(job, first, folder.path / RUNS / first.name)}
+    trains = not job.data.few_labels and folds_of(job) is None  # else the trainer is only checked
+    trainers = {}
+    if first is not None:
+        trainers[first] = build_trainer(job, first, folder.path / RUNS / first.name if trains else None)
     if folder.was_complete and arguments.process_index == 0:
         print(f"the run in {folder.path} is finished: no step is left to train")
     with folder.opened(), on_signals(job.stop.ask):

@@ -85,7 +85,7 @@ class Retrieval:
         if settings.max_length is None:
             self._read_more([joined(*document) for document in documents])
         texts = [passage.text for passage in passages]
-        if 0 < len(texts) < _LEAST_PASSAGES:
+        if self._mines_only and 0 < len(texts) < _LEAST_PASSAGES:
             raise UserError(f"--documents have {counted(len(texts), 'passage')}; name at least {_LEAST_PASSAGES}")
         if passages:
             encode, least = encoders(self.model), start_weight(self._config)

@@ -107,16 +107,17 @@ class RunTrainer(Trainer):
         *_, steps = self.set_initial_training_values(self.args, loader)
         return steps
 
-    def check_setup(self) -> None:
+    def check_setup(self, with_trackers: bool = True) -> None:
         """Builds the loader, the optimizer and the scheduler once, so that unusable arguments fail at the start.
 
-        Trackers start last: one without a login fails here, too.
+        Trackers start last: one without a login fails here, too. They stay out if this trainer will not train.
         """
         self.get_train_dataloader()
         if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # these wrap the model first
             self.create_optimizer_and_scheduler(num_training_steps=100)
             self.optimizer = self.lr_scheduler = None
-        start_trackers(self)
+        if with_trackers:
+            start_trackers(self)
 
     def run(self, checkpoint: Path | None, before: Callable[[], None] | None = None) -> bool:
         """Trains to the end, or loads the trained model if no step is left.

@@ -22,6 +22,7 @@ from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.inference.task_checkpoint import new_model
 from mybert.tasks.bootstrap_scores import interval_95
+from mybert.training import trainer
 
 
 def prepared(checkpoint, rows: list[dict]):
@@ -259,3 +260,16 @@ def test_intervals_of_few_rows_cover_the_score_of_all():
     low, high = interval_95(values, 10, is_share=False, score=0.5)
     assert low < np.percentile(values, 1) and high > np.percentile(values, 99)
     assert interval_95(values, 1000, is_share=False, score=0.5) == tuple(np.percentile(values, (2.5, 97.5)))
+
+
+@pytest.mark.parametrize(
+    ("options", "started"), [("", []), ("--folds 2 --num-train-epochs 1", ["fold1of2", "fold2of2", ""])]
+)
+def test_only_trainers_that_train_start_trackers(
+    tiny_checkpoint, opinions, write_rows, tmp_path, monkeypatch, options, started
+):
+    folders: list[str] = []
+    monkeypatch.setattr(trainer, "start_trackers", lambda own: folders.append(own.args.output_dir))
+    words = ["finetune", "--task", "text-classification", "--model", tiny_checkpoint, "--output", tmp_path / "out"]
+    assert cli.main([*map(str, words), "--train", str(write_rows("rows.jsonl", opinions)), *options.split()]) == 0
+    assert [folder.partition("seed42")[2].strip("-") for folder in folders] == started

@@ -239,10 +239,11 @@ def test_a_single_document_is_trained_on_and_not_held_out(finetune, tmp_path):
         assert re.search(r"training pairs\W+[1-9]", printed) and re.search(r"held-out queries\W+0\b", printed)
 
 
-def test_documents_of_too_few_passages_are_refused(finetune, tmp_path):
+def test_documents_of_too_few_passages_are_refused(finetune, rows, tmp_path):
     (tmp_path / "note.txt").write_text(" ".join(TEXTS))
     printed = finetune("retrieval", "--documents", tmp_path / "note.txt", expected=2)
     assert "--documents have 2 passages; name at least 4" in printed
+    finetune("retrieval", "--train", rows, "--documents", tmp_path / "note.txt", "--dry-run")  # beside pairs
 
 
 def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune, tiny_bert, tmp_path):
