@@ -19,6 +19,7 @@ from mybert.retrieval.collections import IDS
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument
 from mybert.retrieval.settings import IndexSettings
+from mybert.rows.column_roles import usual_columns
 
 _SAMPLE = 500  # documents that show the language, and how much BM25 counts
 
@@ -107,10 +108,11 @@ def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDoc
     )
     for document in documents:
         columns, place = dict(document.others), f"line {document.line}"
-        key = next((str(columns.pop(name)) for name in IDS if columns.get(name) is not None), None)
+        given = [name for name, value in columns.items() if value is not None]
+        key = next((str(columns.pop(name)) for name in usual_columns(given, IDS)), None)
         if key is None:
             key = document.source if not document.others else f"{document.source}:{document.line}"
-        title = columns.pop("title", None)
+        title = next((columns.pop(name) for name in usual_columns(columns, ["title"])), None)
         problem = unwritable(columns)
         if not document.text.strip():
             problems.report(document.source, place, "the document is empty")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from mybert.common.errors import UserError
@@ -16,6 +16,7 @@ from mybert.io.record_formats import TextColumn
 from mybert.retrieval.collections import joined
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import guess_language
+from mybert.rows.column_roles import usual_columns
 from mybert.rows.similar_rows import SIMILAR, plain_text
 
 _PASSAGE = 60  # words
@@ -61,10 +62,8 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
     """
     column = TextColumn(columns.get("text", "text"), "name it by --columns text=COLUMN")
     options = {"text_column": column, "errors": errors, "plain_text": "file", "with_other_columns": True}
-    documents = [
-        (str(doc.others.get(columns.get("title", "title")) or "").strip(), doc.text)
-        for doc in read_documents(inputs, **options)
-    ]
+    title = columns.get("title", "title")
+    documents = [(_title(document.others, title), document.text) for document in read_documents(inputs, **options)]
     split = sentence_splitter(guess_language([text for _, text in documents]))
     passages = [
         passage for number, (title, text) in enumerate(documents) for passage in cut(number, title, text, split)
@@ -73,6 +72,11 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
     if not kept:
         raise UserError(f"--documents {' '.join(inputs)}: no passage has {_LEAST_WORDS} words; name longer documents")
     return [passages[number] for number in kept]
+
+
+def _title(columns: Mapping[str, Any], name: str) -> str:
+    column = next(iter(usual_columns(columns, [name])), None)
+    return str(columns[column] or "").strip() if column else ""
 
 
 def cut(document: int, title: str, text: str, split: Splitter) -> Iterator[Passage]:

@@ -28,6 +28,13 @@ def documents(tmp_path) -> list[str]:
     return [str(file)]
 
 
+def test_the_title_is_read_in_any_case(tmp_path):
+    rows = [{"Title": f"Title {number}", "text": f"One two three four five {number}."} for number in range(3)]
+    file = tmp_path / "documents.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert [passage.title for passage in read_passages([str(file)], {}, "strict")] == ["Title 0", "Title 1", "Title 2"]
+
+
 def test_every_rule_finds_pairs_whose_query_is_from_its_document(documents):
     passages = read_passages(documents, {}, "strict")
     assert max(len(passage.body.split()) for passage in passages) <= 180

@@ -67,6 +67,13 @@ def brute_force(encoder: str, documents: list[dict], query: str, mode: str, coun
     return [documents[row]["id"] for row in best_rows(scores, count)]
 
 
+def test_id_and_title_are_read_in_any_case(tmp_path, encoder):
+    rows = [{"ID": row["id"], "Title": row["title"], "text": row["text"]} for row in DOCUMENTS[:5]]
+    index = index_of(tmp_path, encoder, rows)
+    hits = index.search(DOCUMENTS[2]["text"], mode="words", top_k=1)
+    assert (hits[0].id, hits[0].title) == (DOCUMENTS[2]["id"], DOCUMENTS[2]["title"])
+
+
 def test_bm25_counts_beside_a_model_that_has_learned_the_documents_as_beside_its_start(tmp_path, encoder):
     learned = shutil.copytree(encoder, tmp_path / "learned")
     config = json.loads((learned / "config.json").read_text())
