@@ -54,7 +54,8 @@ def _out_of_fold(job: Job, run: Run, runs: Path, features: Dataset, folds: int) 
     owners = np.asarray(features[ROW][:])
     all_logits: list[np.ndarray] = [np.empty(0)] * len(features)
     folders = [runs / f"{run.name}-fold{number}of{folds}" for number in range(1, folds + 1)]
-    if done := sum((folder / _LOGITS).is_file() for folder in folders):
+    done = sum((folder / _LOGITS).is_file() for folder in folders)
+    if done and job.arguments.process_index == 0:
         print(f"--resume: {done} of {folds} folds are done", flush=True)
     for fold, folder in enumerate(folders):
         if not (folder / _LOGITS).is_file():
@@ -68,7 +69,8 @@ def _out_of_fold(job: Job, run: Run, runs: Path, features: Dataset, folds: int) 
 def _train_fold(job: Job, run: Run, folder: Path, is_held_out: np.ndarray, fold: int, folds: int) -> None:
     """Trains without the rows of a fold, predicts them, writes their logits into `folder`, and prints the score."""
     name = f"fold {fold + 1} of {folds}"
-    print(name, flush=True)
+    if job.arguments.process_index == 0:
+        print(name, flush=True)
     began, train, few = time.perf_counter(), job.data.splits["train"], job.data.few_labels
     held_out, rest = (train.select(np.flatnonzero(chosen).tolist()) for chosen in (is_held_out, ~is_held_out))
     part = job.task.features(rest.rows, job.tokenizer, training=True)
@@ -84,7 +86,8 @@ def _train_fold(job: Job, run: Run, folder: Path, is_held_out: np.ndarray, fold:
     predictions = job.task.decode(logits, features, held_out.rows)
     score = job.task.score(predictions, job.task.references(held_out.rows))[job.main_metric]
     seconds = duration(time.perf_counter() - began)
-    print(f"{name}: {job.task.title(job.main_metric)} {format_cell(score)}, {seconds}", flush=True)
+    if job.arguments.process_index == 0:
+        print(f"{name}: {job.task.title(job.main_metric)} {format_cell(score)}, {seconds}", flush=True)
     job.stop.check(job.arguments, name)
 
 

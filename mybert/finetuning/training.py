@@ -142,7 +142,8 @@ def train_few(job: Job, run: Run, saved: str) -> tuple[PreTrainedModel, list[dic
 
 def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     """Trains for few labels, and writes what a run writes; one that was killed starts again."""
-    print(f"training on all {len(job.data.splits['train'].rows):,} rows", flush=True)
+    if job.arguments.process_index == 0:
+        print(f"training on all {len(job.data.splits['train'].rows):,} rows", flush=True)
     model, log = train_few(job, run, "0 steps" if job.data.out_of_fold is None else "the folds")
     folder.mkdir(parents=True, exist_ok=True)
     features, metrics = job.data.validation_features, dict[str, float]()
