@@ -113,13 +113,13 @@ def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDoc
         if key is None:
             key = document.source if not document.others else f"{document.source}:{document.line}"
         title = next((columns.pop(name) for name in usual_columns(columns, ["title"])), None)
-        problem = unwritable(columns)
+        problem = unwritable({"id": key, **document.others})
         if not document.text.strip():
             problems.report(document.source, place, "the document is empty")
         elif problem:
-            problems.report(document.source, place, "another column cannot be stored", problem)
+            problems.report(document.source, place, "a column cannot be stored", problem)
         elif key in seen:
-            problems.report(document.source, place, f"the id {short(key)} is given twice")
+            problems.report(document.source, place, "the id is given twice", f"found {short(key)}")
         else:
             seen.add(key)
             yield IndexedDocument(key, document.text, title if isinstance(title, str) else "", columns)

@@ -75,7 +75,7 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
             if key is None or not key.strip():
                 problems.report(source.name, place, f"no id; expected one of {short_list(IDS)}")
             elif not joined(title, text).strip():
-                problems.report(source.name, place, f"id {short(key)} has no text")
+                problems.report(source.name, place, "no text", f"id {short(key)}")
             elif key in places:
                 raise UserError(
                     f"{source.name}, {place}: the id {short(key)} is also in {places[key]}; give each of the {what} "
@@ -193,7 +193,7 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
         except ValueError:
             value = -0.5
         if not value.is_integer():
-            problems.report(name, place, f"the grade {short(grade)} is no whole number")
+            problems.report(name, place, "the grade is no whole number", f"found {short(grade)}")
         elif query not in queries:
             problems.report(name, place, "the query is not in --queries", f"found {short(query, 60)}")
         elif document not in documents:

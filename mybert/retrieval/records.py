@@ -9,6 +9,7 @@ from typing import Any
 
 from mybert.artifacts.manifest import json_line
 from mybert.common.errors import UserError, short
+from mybert.common.json_io import unwritable
 from mybert.io.record_formats import rename_taken
 
 
@@ -67,4 +68,6 @@ def as_document(given: IndexedDocument | Mapping[str, Any]) -> IndexedDocument:
     key, text, title = columns.pop("id", None), columns.pop("text", None), columns.pop("title", None)
     if key is None or not isinstance(text, str):
         raise UserError(f"a document needs an id and a text, found {short(given)}")
+    if problem := unwritable(dict(given)):
+        raise UserError(f"the document {short(key)} cannot be stored ({problem}); correct it")
     return IndexedDocument(str(key), text, title if isinstance(title, str) else "", columns)

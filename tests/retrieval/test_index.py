@@ -380,10 +380,12 @@ def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}\n', "line 2: the id '1' is given twice"),
+        ('{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}\n', "line 2: the id is given twice (found '1')"),
         ('{"id": 1, "text": "a"}\n{"id": 2, "text": " "}\n', "line 2: the document is empty"),
         ('{"id": 1, "texts": "a"}\n', "no column 'text' (there are 'id', 'texts'; choose one by --text-column)"),
         ("", "hold no document with a text"),
+        (r'{"id": 1, "title": "\ud800", "text": "a"}', "line 1: a column cannot be stored ("),
+        (r'{"id": "\ud800", "text": "a"}', "line 1: a column cannot be stored ("),
     ],
 )
 def test_incorrect_documents_are_one_line(tmp_path, encoder, capsys, content, message):
@@ -392,6 +394,20 @@ def test_incorrect_documents_are_one_line(tmp_path, encoder, capsys, content, me
     assert cli.main(["index", *words]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "index").exists()
+
+
+def test_documents_with_a_taken_id_are_counted_together(tmp_path, encoder, capsys):
+    index_of(tmp_path / "index", encoder, [*DOCUMENTS[:3], *DOCUMENTS[:2]], errors="skip")
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "skipped" in line]
+    assert row.split("│")[1].strip() == "skipped: the id is given twice" and row.split("│")[2].strip() == "2"
+
+
+@pytest.mark.parametrize("name", ["id", "title", "text", "lang"])
+def test_a_document_that_cannot_be_stored_is_refused(tmp_path, encoder, name):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:2])
+    with pytest.raises(UserError, match="cannot be stored .*half a surrogate pair"):
+        index.add([{"id": "new", "text": "fish", name: "\ud800"}])
+    assert len(index) == 2
 
 
 def test_equal_documents_are_a_warning(tmp_path, encoder, caplog):
