@@ -23,7 +23,8 @@ from mybert.io.files import STDIN, arriving_lines, is_unicode, open_file
 from mybert.io.record_formats import rename_taken
 
 logger = logging.getLogger(__name__)
-_RESULT = ("query_number", "query", "rank", "score")
+OF_QUERY = ("query_number", "query", "rank")
+"""Columns of a result before those of the text."""
 _SHOWN_CHARACTERS = 200
 
 
@@ -78,7 +79,7 @@ def _of_vectors(settings: SearchSettings) -> Answers:
     def answers(queries: list[str], before: int) -> list[list[dict]]:
         encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, before)))
         nearest = _nearest(path, encoded, settings.top_k)
-        return [[{"score": score, **rename_taken(record, _RESULT)} for score, record in one] for one in nearest]
+        return [[{"score": score, **rename_taken(record, (*OF_QUERY, "score"))} for score, record in one] for one in nearest]
 
     return answers
 

@@ -44,7 +44,9 @@ def search_command(settings: "SearchSettings") -> Path | None:
 
 def search(settings: "SearchSettings") -> list[dict[str, Any]]:
     """Finds what is nearest to each query; see `mybert.embedding.search` and `mybert.retrieval.index`."""
+    from mybert.embedding.search import OF_QUERY
     from mybert.embedding.search import search as search_queries
+    from mybert.io.record_formats import rename_taken
 
     if not settings.is_index:
         return search_queries(settings)
@@ -59,6 +61,6 @@ def search(settings: "SearchSettings") -> list[dict[str, Any]]:
 
     def answers(queries: list[str], before: int) -> list[list[dict[str, Any]]]:
         results = [index.search(query, settings.top_k, mode, where, settings.reranker) for query in queries]
-        return [[hit.record() for hit in hits] for hits in results]
+        return [[rename_taken(hit.record(), OF_QUERY) for hit in hits] for hits in results]
 
     return search_queries(settings, answers)

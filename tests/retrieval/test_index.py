@@ -367,6 +367,15 @@ def test_the_commands_build_change_and_search_an_index(tmp_path, encoder, capsys
     assert len(Index(index)) == 0
 
 
+def test_a_column_of_a_document_replaces_nothing_of_its_result(tmp_path, encoder):
+    index_of(tmp_path / "index", encoder, [{**DOCUMENTS[0], "query": "mine", "rank": 9, "score": 7}])
+    output = tmp_path / "found.jsonl"
+    assert cli.main(["search", str(tmp_path / "index"), "cats", "--output", str(output)]) == 0
+    (hit,) = read_lines(output)
+    assert (hit["query"], hit["rank"]) == ("cats", 1) and hit["score"] != 7
+    assert (hit["input_query"], hit["input_rank"], hit["input_score"]) == ("mine", 9, 7)
+
+
 def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS)
     reranker = str(models("regression"))
