@@ -79,7 +79,10 @@ def _of_vectors(settings: SearchSettings) -> Answers:
     def answers(queries: list[str], before: int) -> list[list[dict]]:
         encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, before)))
         nearest = _nearest(path, encoded, settings.top_k)
-        return [[{"score": score, **rename_taken(record, (*OF_QUERY, "score"))} for score, record in one] for one in nearest]
+        return [
+            [{"score": score, **rename_taken(record, (*OF_QUERY, "score"))} for score, record in one]
+            for one in nearest
+        ]
 
     return answers
 

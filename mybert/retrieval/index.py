@@ -259,12 +259,14 @@ class Index:
                 text = document.text[start:end]
                 passages.append({"document": number, "start": start, "end": end, "text": text})
         texts = [joined(documents[one["document"]].title, one["text"]) for one in passages]
+        titles = [cutter.title(one.title) for one in documents]
+        read = [joined(titles[one["document"]], one["text"]) for one in passages]
         name = self.store.new_name("segment")
         write_segment(
             self.folder / name,
             [one.stored() for one in documents],
             passages,
-            self.encoder.passages(texts),
+            self.encoder.passages(read),
             Postings.of(texts, self._analyzer),
             made["precision"],
         )

@@ -43,6 +43,14 @@ class PassageCutter:
             fits = len(text) < _CHARACTERS and length <= room
             yield [(0, len(text))] if fits else self._of_sentences(text, room)
 
+    def title(self, title: str) -> str:
+        """The beginning of a title that is encoded with each passage: at most half of its tokens."""
+        most = self._most // 2
+        if len(title) <= most:
+            return title
+        offsets = self._backend.encode(title, add_special_tokens=False).offsets
+        return title[: offsets[most][0]] if len(offsets) > most else title
+
     def _of_sentences(self, text: str, room: int) -> list[tuple[int, int]]:
         pieces = list(self._pieces(text, room))
         spans, first = [], 0
@@ -101,7 +109,7 @@ class DocumentVectors:
         spans = list(cutter.of_documents(pairs))
         passages = [
             joined(title, text[start:end])
-            for (title, text), places in zip(pairs, spans, strict=True)
+            for title, (_, text), places in zip(map(cutter.title, documents.titles), pairs, spans, strict=True)
             for start, end in places
         ]
         with Bar(total=len(passages), desc="encoding", unit="passages", leave=False) as bar:
