@@ -107,6 +107,12 @@ def test_four_systems_are_compared_and_reported(minilm_folder, collection, tmp_p
     assert cli.main(["doctor", str(tmp_path / "scores")]) == 0
 
 
+def test_without_intervals_there_is_a_report_too(minilm_folder, collection, tmp_path):
+    assert evaluate(minilm_folder, collection, tmp_path / "scores", "--bootstrap", 0) == 0
+    assert "The band is" in (tmp_path / "scores" / "report.html").read_text()
+    assert cli.main(["doctor", str(tmp_path / "scores")]) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -22,8 +22,8 @@ def better_than_others(files: StageFiles) -> Iterator[Finding]:
     results = files.results
     for name, words in _OTHERS.items():
         difference = results.get("differences", {}).get(name, {}).get(_METRIC)
-        if files.task != "retrieval" or difference is None or difference["interval"] == [0, 0]:
-            continue  # an untrained model is its own start model
+        if files.task != "retrieval" or difference is None or not any(difference["interval"] or []):
+            continue  # without --bootstrap; or an untrained model, which is its own start model
         low, high = difference["interval"]
         evidence = (
             f"{_TITLE} is {results['model'][_METRIC]:.3f}, that of {words} {results[name][_METRIC]:.3f}; the "
