@@ -74,6 +74,8 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
         for key, title, text, place in _rows(source, what, problems):
             if key is None or not key.strip():
                 problems.report(source.name, place, f"no id; expected one of {short_list(IDS)}")
+            elif not is_unicode(key + title):
+                problems.report(source.name, place, "id or title has half of a surrogate pair, which is no character")
             elif not joined(title, text).strip():
                 problems.report(source.name, place, "no text", f"id {short(key)}")
             elif key in places:
@@ -198,8 +200,10 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
             problems.report(name, place, "the query is not in --queries", f"found {short(query, 60)}")
         elif document not in documents:
             problems.report(name, place, "the document is not in --documents", f"found {short(document, 60)}")
-        else:
-            grades.setdefault(query, {})[document] = max(int(value), 0)
+        elif grades.setdefault(query, {}).setdefault(document, max(int(value), 0)) != max(int(value), 0):
+            problems.report(
+                name, place, "the document has another grade above", f"{short(query, 60)}, {short(document, 60)}"
+            )
     judged = {query: by_document for query, by_document in grades.items() if any(by_document.values())}
     if not judged:
         raise UserError(f"{name} judges no document as relevant (a grade above 0) for a query of --queries")
@@ -222,10 +226,17 @@ def _judgements(name: str) -> Iterator[tuple[str, str, str, Any]]:
         return
     with open_text(name) as file:
         lines = ((number, line.rstrip("\n")) for number, line in enumerate(file, 1) if line.strip())
+        header: list[str] = []
         for count, (number, line) in enumerate(lines):
-            place, cells = f"line {number}", [cell.strip() for cell in line.split("\t" if "\t" in line else None)]
-            if len(cells) == 1 and "," in line:
-                cells = [cell.strip(' "') for cell in line.split(",")]
+            place, cells = f"line {number}", _cells(line)
+            if count == 0 and all(usual_columns(cells, names) for names in _JUDGEMENT):
+                header = cells
+                continue
+            if header and len(cells) != len(header):
+                raise UserError(f"{name}, {place}: {counted(len(cells), 'column')}, the header has {len(header)}")
+            if header:
+                yield (place, *_named(name, place, dict(zip(header, cells, strict=True))))
+                continue
             if count == 0 and cells[0].lower() in _JUDGEMENT[0]:
                 continue
             if len(cells) not in (3, 4):
@@ -234,6 +245,14 @@ def _judgements(name: str) -> Iterator[tuple[str, str, str, Any]]:
                     "query, iteration, document and grade"
                 )
             yield place, cells[0], cells[-2], cells[-1]
+
+
+def _cells(line: str) -> list[str]:
+    """The columns of a line: between tabs or spaces; or else between commas or semicolons."""
+    cells = [cell.strip() for cell in line.split("\t" if "\t" in line else None)]
+    if len(cells) == 1 and ("," in line or ";" in line):
+        return [cell.strip(' "') for cell in line.split("," if "," in line else ";")]
+    return cells
 
 
 def _named(name: str, place: str, fields: dict[str, Any]) -> list[str]:
