@@ -71,12 +71,12 @@ class Segment:
         columns = self.documents["columns"]
         good = np.ones(len(columns), dtype=bool)
         for value in where.values():  # the text of a value is in the text of its columns; few are parsed
-            texts = [json.dumps(one, ensure_ascii=False).strip('"') for one in as_values(value)]
+            texts = [_as_text(one).strip('"') for one in as_values(value)]
             good &= np.any([pc.match_substring(columns, text).to_numpy() for text in texts], axis=0)
         rows = np.flatnonzero(good)
         for row, text in zip(rows.tolist(), columns.filter(pa.array(good)).to_pylist(), strict=True):
             values = json.loads(text)
-            good[row] = all(has_value(values.get(name), value) for name, value in where.items())
+            good[row] = all(name in values and has_value(values[name], value) for name, value in where.items())
         return good
 
     def column_names(self) -> set[str]:
@@ -151,10 +151,17 @@ def has_value(value: Any, wanted: Any) -> bool:
     """Whether a column has a value, or is a list with it. Numbers may be given as texts, as on the command line."""
     values = value if isinstance(value, list) else [value]
     return any(
-        one == some or (isinstance(some, str) and one is not None and json.dumps(one) == some)
+        _as_text(one) == _as_text(some) or (isinstance(some, str) and one is not None and _as_text(one) == some)
         for one in values
         for some in as_values(wanted)
     )
+
+
+def _as_text(value: Any) -> str:
+    """A value as JSON. 1.0 is 1: programs write whole numbers as fractions where other rows lack the column."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _blocks(array: np.ndarray, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:

@@ -191,6 +191,29 @@ def test_filters_keep_documents_with_the_values(tmp_path, encoder, monkeypatch):
         index.search("cats", where={"langs": "de"})
 
 
+def test_filters_find_values_of_every_type(tmp_path, encoder):
+    columns = [
+        {"year": 2020},
+        {"year": "2020", "flag": True},
+        {"year": 2020.0, "flag": 1},
+        {"year": None, "flag": "1"},
+    ]
+    rows = [{"id": number, "text": "fish", **of} for number, of in enumerate(columns)]
+    index = index_of(tmp_path / "index", encoder, [*rows, {"id": 4, "text": "fish", "null": 'a "null" \\'}])
+    for where, expected in (
+        ({"year": 2020}, "02"),
+        ({"year": 2020.0}, "02"),
+        ({"year": "2020"}, "012"),
+        ({"year": None}, "3"),
+        ({"flag": True}, "1"),
+        ({"flag": "true"}, "1"),
+        ({"flag": 1}, "2"),
+        ({"flag": "1"}, "23"),
+        ({"null": 'a "null" \\'}, "4"),
+    ):
+        assert {*ids(index.search("fish", where=where))} == {*expected}, where
+
+
 def test_passages_are_sentences_with_offsets_and_an_overlap(tmp_path, encoder):
     sentences = [f"Go {number} there." for number in range(40)]
     text = "\n\n".join(" ".join(sentences[start : start + 8]) for start in range(0, 40, 8)) + "\n"
