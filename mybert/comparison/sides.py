@@ -267,8 +267,11 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
         places: dict[str, list[int]] = {}
         for place, row in reversed(list(enumerate(rows.inputs))):
             places.setdefault(_key(row, names), []).append(place)
-        alike = [places.get(_key(row, names)) for row in first.inputs]
-        order = [same.pop() if same else None for same in alike]  # a text may occur more often in one of them
+        alike = [
+            places.get(_key(row, names), []) for row in first.inputs
+        ]  # a text may occur more often in one of them
+        targets = first.references or [None] * len(alike)
+        order = [_take(*pair, rows.references) for pair in zip(alike, targets, strict=True)]
         if None in order:
             raise UserError(f"the runs have different rows{_difference(rows, first, names)}; evaluate all on one file")
         rows = rows.select(order)
@@ -281,6 +284,12 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
                 f"in {first.source}; evaluate all on one file"
             )
     return rows._replace(references=first.references)
+
+
+def _take(same: list[int], target: Any, references: Sequence[Any] | None) -> int | None:
+    """Removes the last of some places, or the last whose reference is `target`."""
+    fitting = (n for n in reversed(range(len(same))) if references and _same(references[same[n]], target))
+    return same.pop(next(fitting, -1)) if same else None
 
 
 def _key(row: Mapping[str, Any], names: Sequence[str]) -> str:

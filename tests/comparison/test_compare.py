@@ -388,3 +388,11 @@ def test_predictions_that_no_reference_is_are_named(tmp_path, caplog):
     one = write(tmp_path / "one.csv", rows)
     compare([one, one], output=tmp_path / "c", bootstrap=100)
     assert f"{one}: no reference is BAD, FAIR, GOOD; these predictions count as wrong" in caplog.text
+
+
+def test_equal_texts_with_different_labels_are_matched_by_their_labels(tmp_path):
+    rows = [{"text": "same", "label": label, "prediction": "good"} for label in ("good", "good", "bad", "bad", "bad")]
+    runs = [write(tmp_path / "one.csv", rows), write(tmp_path / "other.csv", [*reversed(rows)])]
+    compare(runs, output=tmp_path / "c", bootstrap=100)
+    results = read(tmp_path / "c")
+    assert (results["difference"], results["p"]) == (0, 1)
