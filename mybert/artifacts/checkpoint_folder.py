@@ -6,7 +6,7 @@ They import neither torch nor transformers, so that a mistake is reported at onc
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def check_folder(name: str, path: Path) -> None:
         inner = path / "model"  # of a quickstart
         meant = f"did you mean {inner}?" if (inner / CONFIG).is_file() else "name a MyBERT or BERT checkpoint"
         raise UserError(f"checkpoint {name} cannot be used: no config.json; {meant}")
-    check_shapes(name, read_json_object(path / CONFIG, "copy it again"), _stored_shapes(path))
+    check_shapes(name, read_json_object(path / CONFIG, "copy it again"), _stored_shapes(name, path))
 
 
 def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes) -> None:
@@ -165,16 +165,18 @@ def _sizes(config: Mapping[str, Any], shapes: Shapes) -> Iterator[tuple[str, int
         yield "num_labels", shape[0], "classifier.weight"
 
 
-def _stored_shapes(folder: Path) -> dict[str, list[int]]:
+def _stored_shapes(name: str, folder: Path) -> dict[str, list[int]]:
     """Names and shapes in the headers of the safetensors files; empty if there are none, or one is damaged."""
     index = folder / f"{WEIGHTS}.index.json"
-    names: Iterable[Any] = [WEIGHTS]
+    files = [WEIGHTS]
     if not (folder / WEIGHTS).is_file() and index.is_file():
-        names = weight_files(index)
+        files = weight_files(index)
     shapes: dict[str, list[int]] = {}
-    for name in sorted({str(name) for name in names}):
-        if (folder / name).is_file():
-            shapes |= _header_shapes(folder / name)
+    for file in sorted(set(files)):
+        if (folder / file).is_file():
+            shapes |= _header_shapes(folder / file)
+        elif file != WEIGHTS:
+            raise UserError(f"checkpoint {name} lacks {file}, which {index.name} names; copy it again")
     return shapes
 
 

@@ -103,6 +103,15 @@ def test_weights_outside_of_the_folder_are_refused(saved, name):
         check_checkpoint(str(folder))
 
 
+def test_a_missing_part_of_the_weights_is_named(saved):
+    folder = saved("sharded")
+    missing = sorted(folder.glob("model-*.safetensors"))[-1]
+    missing.unlink()
+    with pytest.raises(UserError) as found:
+        check_checkpoint(str(folder))
+    assert f"lacks {missing.name}, which model.safetensors.index.json names" in str(found.value)
+
+
 def test_a_tokenizer_that_is_nested_too_deeply_is_said_in_one_line(saved):
     folder = saved("mybert")
     (folder / "tokenizer.json").write_text('{"a":' * 10**5 + "1" + "}" * 10**5)
