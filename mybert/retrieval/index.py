@@ -121,6 +121,8 @@ class Index:
             raise UserError(f"mode: expected {' or '.join(MODES)}, found {short(mode)}")
         if not query.strip():
             raise UserError("the query is empty; write some words")
+        if top_k < 1:
+            raise UserError(f"top_k: expected 1 or more, found {top_k}")
         self.store.refresh()
         allowed = self.store.allowed(where or {})
         rows, scores = self._ranked(query, mode, allowed, max(_DEPTH, 5 * top_k))

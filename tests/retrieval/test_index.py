@@ -410,6 +410,12 @@ def test_a_column_of_a_document_replaces_nothing_of_its_result(tmp_path, encoder
     assert (hit["input_query"], hit["input_rank"], hit["input_score"]) == ("mine", 9, 7)
 
 
+def test_a_search_for_no_hit_is_refused(tmp_path, encoder):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:2])
+    with pytest.raises(UserError, match="top_k: expected 1 or more, found 0"):
+        index.search("cats", top_k=0)
+
+
 def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS)
     reranker = str(models("regression"))
