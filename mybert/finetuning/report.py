@@ -36,6 +36,7 @@ from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.run_folder import RunFolder
 
 _CALIBRATED = ".calibrated"  # temporary subfolder of a run
+_MOVED = ".moved"  # the model of a run while its files are moved into the output folder
 _TEMPERATURES = (0.05, 20.0)
 _IGNORED = -100
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
@@ -49,7 +50,9 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     best = summaries[0].best
     amounts = {name: results[best][name] for name in _AMOUNTS}
     run = output / RUNS / best.name
-    place = run / MODEL if (run / MODEL).is_dir() else output  # already moved when a killed run is resumed here
+    if (run / _MOVED).is_dir():  # a killed run is resumed here
+        _move_files(run / _MOVED, output)
+    place = run / MODEL if (run / MODEL).is_dir() else output  # also already moved
     model = outcome.models.get(best) or new_model(
         dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(place))), str(place)
     )
@@ -58,7 +61,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     if place != output:
         if settings.calibrate and "temperature" not in results[best]:
             _calibrate(job, model, task, results[best], run)
-        _move_files(place, output)
+        _move_files(place.rename(run / _MOVED), output)
     if amounts["best_step"] < amounts["steps"]:
         print(f"scores of the checkpoint of step {amounts['best_step']:,}, the best by {task.title(metric)}")
     for name in ("label_threshold", "no_answer_threshold"):

@@ -232,6 +232,22 @@ def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resume
     assert results(tmp_path / "out")["validation"]["metrics"] == scores
 
 
+def test_a_run_killed_while_its_model_is_moved_is_finished(finetune, words, tmp_path, monkeypatch, no_more_steps):
+    assert finetune(*words, "--num-train-epochs", 1, output="uninterrupted") == 0
+
+    def move_some(folder, target):
+        (folder / "config.json").replace(target / "config.json")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "_move_files", move_some)
+        assert finetune(*words, "--num-train-epochs", 1) == 130
+    no_more_steps()
+    assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
+    assert same_weights(tmp_path / "uninterrupted", tmp_path / "out")
+    assert sorted(os.listdir(tmp_path / "out")) == sorted(os.listdir(tmp_path / "uninterrupted"))
+
+
 def test_of_equal_scores_the_lowest_loss_is_kept(finetune, opinions, write_rows, tmp_path):
     """Trainer keeps the first step of the best score."""
     train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:44])
