@@ -338,6 +338,18 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(
     assert same_weights(tmp_path / "whole", tmp_path / "out")
 
 
+def test_two_processes_both_load_the_best_model_for_its_score(start_processes, words, tiny_checkpoint, tmp_path):
+    argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / "out", "--bootstrap", 0)
+    argv += ("--num-train-epochs", 3, "--learning-rate", "5e-3", "--use-cpu", "true")
+    statuses, text = start_processes(argv, count=2)
+    assert statuses == [0, 0] and "Could not locate the best model" not in text, text
+    found = results(tmp_path / "out")
+    (run,), scores = found["runs"], found["validation"]["metrics"]
+    assert run["best_step"] < run["steps"]
+    shared = scores.keys() & run["metrics"].keys()
+    assert {name: run["metrics"][name] for name in shared} == pytest.approx({name: scores[name] for name in shared})
+
+
 @pytest.mark.parametrize("more", [("--calibrate",), ("--load-best-model-at-end", "false", "--bf16", "true")])
 def test_a_run_builds_its_model_once_and_scores_it_as_it_is_saved(finetune, words, tmp_path, monkeypatch, more):
     built, load = [], task_checkpoint.load_model
