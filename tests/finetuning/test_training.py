@@ -338,6 +338,17 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(
     assert same_weights(tmp_path / "whole", tmp_path / "out")
 
 
+def test_two_processes_train_the_model_of_one(start_processes, words, tiny_checkpoint, tmp_path):
+    argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--bootstrap", 0, "--use-cpu", "true")
+    argv += ("--num-train-epochs", 2, "--learning-rate", "1e-3", "--dropout", 0, "--load-best-model-at-end", "false")
+    for count in (1, 2):
+        own = ("--output", tmp_path / f"of-{count}", "--per-device-train-batch-size", 8 // count)
+        statuses, text = start_processes([*argv, *own], count=count)
+        assert statuses == [0] * count, text
+    one, two = (load_file(tmp_path / f"of-{count}" / "model.safetensors") for count in (1, 2))
+    torch.testing.assert_close(two, one, atol=1e-4, rtol=0)
+
+
 def test_two_processes_both_load_the_best_model_for_its_score(start_processes, words, tiny_checkpoint, tmp_path):
     argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / "out", "--bootstrap", 0)
     argv += ("--num-train-epochs", 3, "--learning-rate", "5e-3", "--use-cpu", "true")
