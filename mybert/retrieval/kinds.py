@@ -119,8 +119,9 @@ class Retrieval:
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""
         relevant = dict(list(held_out.relevant().items())[:_QUERIES])
-        passages = list(dict.fromkeys([*(t for answers in relevant.values() for t in answers), *train.passages()]))
-        most = _PASSAGES if train.by_origin()[0] else _MINED_PASSAGES
+        answers = dict.fromkeys(text for answers in relevant.values() for text in answers)
+        passages = list(dict.fromkeys([*answers, *train.passages()]))
+        most = max(_PASSAGES if train.by_origin()[0] else _MINED_PASSAGES, len(answers))
         return trainers.HeldOutRetrieval(relevant, passages[:most], arguments.per_device_eval_batch_size)
 
     def row_counts(self, pairs: Pairs) -> list[int]:
