@@ -19,7 +19,7 @@ from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import check_slices
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.cross_validation import FOLDS, cross_validated, folds_of
+from mybert.finetuning.cross_validation import FOLDS, cross_validated, folds_of, trainer_of_fold
 from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
@@ -81,17 +81,14 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
     identities = {name: identity(path) for name, path in inputs.items()}
     batch = {"per_device_train_batch_size": arguments.per_device_train_batch_size}  # names the folder of a run
     folder.check_same(settings, identities, arguments, decisive_arguments(arguments) | batch)
-    trains = not job.data.few_labels and folds_of(job) is None  # else the trainer is only checked
-    trainers = {}
-    if first is not None:
-        trainers[first] = build_trainer(job, first, folder.path / RUNS / first.name if trains else None)
+    trainers = {} if first is None else _first_trainer(job, first, folder)
     if folder.was_complete and arguments.process_index == 0:
         print(f"the run in {folder.path} is finished: no step is left to train")
-    with folder.opened(), on_signals(job.stop.ask):
+    with folder.opened(next(iter(trainers.values()), None)), on_signals(job.stop.ask):
         if arguments.process_index == 0:
             store_logits(job.data.train_features, folder.path)
-        own = cross_validated(job, planned[0], folder.path)
-        outcome = _train_all(own, planned, folder.path, trainers if own is job else {})
+        own = cross_validated(job, planned[0], folder.path / RUNS, trainers)
+        outcome = _train_all(own, planned, folder.path, trainers)
         if arguments.process_index == 0:
             write_results(own, outcome, folder)
             remove_logits(folder.path)
@@ -154,8 +151,19 @@ def _choose_defaults(settings: FinetuneSettings, arguments: FinetuningArguments,
             say(f"using --num-train-epochs {epochs:g}, the default for so few rows")
 
 
-def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Run, RunTrainer]) -> Outcome:
-    """Trains the runs in turn; `trainers` has those that are built, and is emptied."""
+def _first_trainer(job: Job, run: Run, folder: RunFolder) -> dict[Path, RunTrainer]:
+    """The trainer that will train first, by its folder; that of few labels is only checked."""
+    runs = folder.path / RUNS
+    if job.data.few_labels:
+        build_trainer(job, run)
+        return {}
+    if folds_of(job) is not None:
+        return trainer_of_fold(job, run, runs, folder.is_resumed)
+    return {runs / run.name: build_trainer(job, run, runs / run.name)}
+
+
+def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Path, RunTrainer]) -> Outcome:
+    """Trains the runs in turn; `trainers` has those that are built, by folder, and is emptied."""
     outcome = Outcome()
     results, scores, diverged = outcome.results, outcome.scores, outcome.diverged
 
@@ -165,10 +173,11 @@ def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Run, R
 
     for number, run in enumerate(planned, 1):
         name = f"run {number} of {len(planned)}, {run.name}"
-        if not is_finished(output / RUNS / run.name):
+        folder = output / RUNS / run.name
+        if not is_finished(folder):
             report(name)
         outcome.models.clear()
-        result, model = train_run(job, run, output / RUNS / run.name, trainers.pop(run, None))
+        result, model = train_run(job, run, folder, trainers.pop(folder, None))
         if model is not None:
             outcome.models[run] = model
         if "diverged" in result:

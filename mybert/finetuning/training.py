@@ -164,12 +164,12 @@ def build_trainer(job: Job, run: Run, folder: Path | None = None, dry_run: bool 
     """The trainer of a run, with everything that it needs: unusable arguments fail here, and nothing is written.
 
     Args:
-        folder: of the run; None if it is only checked, so that no tracker starts.
+        folder: of the run; None if it is only checked.
     """
     with explain_unusable(), tempfile.TemporaryDirectory() as temporary:  # transformers creates it
         trainer = _trainer(job, run.arguments(job.arguments, temporary), dry_run)
         trainer.args.output_dir = str(folder or temporary)
-        trainer.check_setup(with_trackers=folder is not None)
+        trainer.check_setup()
     return trainer
 
 

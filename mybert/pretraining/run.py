@@ -125,7 +125,7 @@ def pretrain(
         return Path(settings.output)
     arguments.output_dir = settings.output
     trainer = _build_trainer(settings, arguments, corpora, start, stop, budget)
-    with folder.opened():
+    with folder.opened(trainer):
         if arguments.process_index == 0:
             if budget:
                 budget.keep(folder.path)

@@ -91,7 +91,7 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
             _print_plan(job)
         stop = StopOnSignal(STAGE)
         trainer = _build_trainer(job, folder.path / _RUNS, stop)
-        with folder.opened(), on_signals(stop.ask):
+        with folder.opened(trainer), on_signals(stop.ask):
             _train(job, folder, trainer)
     return folder.path
 

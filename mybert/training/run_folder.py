@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from mybert.artifacts.manifest import read_manifest, write_manifest
 from mybert.artifacts.run_fingerprint import RunFingerprint
 from mybert.artifacts.staging import empty_folder, exclusive_lock, is_vacant, refuse_existing, report_full_disk
 from mybert.common.errors import UserError
 from mybert.training.arguments import bfloat16_is_faster, set_bf16
+from mybert.training.log import start_trackers
 
 
 class RunFolder:
@@ -65,15 +66,18 @@ class RunFolder:
             self.fingerprint.check_same(self._manifest)
 
     @contextlib.contextmanager
-    def opened(self, old: Path | None = None) -> Iterator[None]:
+    def opened(self, trainer: Trainer | None = None, old: Path | None = None) -> Iterator[None]:
         """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete.
 
         Args:
+            trainer: one whose trackers start in between: one without a login raises a UserError, and nothing is lost.
             old: where to move an old folder, in place of emptying it.
         """
         processes = PartialState()
         with exclusive_lock(self.path, processes.process_index), report_full_disk(self.path):
             self._check_vacant()
+            if trainer is not None:
+                start_trackers(trainer)
             processes.wait_for_everyone()  # all have seen the folder as it was
             if processes.is_main_process:
                 if not self.is_resumed:

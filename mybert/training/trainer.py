@@ -18,7 +18,7 @@ from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
 from mybert.training.loader_workers import ignore_signals_in_workers
-from mybert.training.log import History, print_lines, settle_trackers, start_trackers
+from mybert.training.log import History, print_lines, settle_trackers
 from mybert.training.metrics import Step, TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective
@@ -107,17 +107,12 @@ class RunTrainer(Trainer):
         *_, steps = self.set_initial_training_values(self.args, loader)
         return steps
 
-    def check_setup(self, with_trackers: bool = True) -> None:
-        """Builds the loader, the optimizer and the scheduler once, so that unusable arguments fail at the start.
-
-        Trackers start last: one without a login fails here, too. They stay out if this trainer will not train.
-        """
+    def check_setup(self) -> None:
+        """Builds the loader, the optimizer and the scheduler once, so that unusable arguments fail at the start."""
         self.get_train_dataloader()
         if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # these wrap the model first
             self.create_optimizer_and_scheduler(num_training_steps=100)
             self.optimizer = self.lr_scheduler = None
-        if with_trackers:
-            start_trackers(self)
 
     def run(self, checkpoint: Path | None, before: Callable[[], None] | None = None) -> bool:
         """Trains to the end, or loads the trained model if no step is left.

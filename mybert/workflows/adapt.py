@@ -76,7 +76,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
         shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end
         print(f"the run in {settings.output} is finished: no step is left to train")
         return folder.path
-    with _new_preparation(settings, arguments, folder) as beside, folder.opened(beside and beside / _OLD):
+    with _new_preparation(settings, arguments, folder) as beside, folder.opened(old=beside and beside / _OLD):
         work = folder.path / _WORK
         try:
             if beside:

@@ -13,16 +13,17 @@ from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 from trained_runs import read_results
 from transformers import BertForSequenceClassification, set_seed
+from transformers.integrations.integration_utils import TensorBoardCallback
 
 from modeling_mybert import MyBertConfig
 from mybert import Predictor, cli
+from mybert.artifacts.staging import exclusive_lock
 from mybert.finetuning import few_labels
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.inference.task_checkpoint import new_model
 from mybert.tasks.bootstrap_scores import interval_95
-from mybert.training import trainer
 
 
 def prepared(checkpoint, rows: list[dict]):
@@ -263,13 +264,40 @@ def test_intervals_of_few_rows_cover_the_score_of_all():
 
 
 @pytest.mark.parametrize(
-    ("options", "started"), [("", []), ("--folds 2 --num-train-epochs 1", ["fold1of2", "fold2of2", ""])]
+    ("options", "started"),
+    [
+        ("", []),
+        ("--num-train-epochs 1", [""]),
+        ("--folds 2 --num-train-epochs 1", ["fold1of2", "fold2of2", ""]),
+    ],
 )
-def test_only_trainers_that_train_start_trackers(
-    tiny_checkpoint, opinions, write_rows, tmp_path, monkeypatch, options, started
+def test_only_trainers_that_train_start_trackers_with_the_lock_and_before_anything_is_lost(
+    tiny_checkpoint, opinions, write_rows, tmp_path, monkeypatch, capsys, options, started
 ):
-    folders: list[str] = []
-    monkeypatch.setattr(trainer, "start_trackers", lambda own: folders.append(own.args.output_dir))
+    names: list[str] = []
+
+    def begin(_tracker, args, *_others, **_kwargs):
+        names.append(args.output_dir.partition("seed42")[2].strip("-"))
+
+    def fail(*_arguments, **_kwargs):
+        raise RuntimeError("no login")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(TensorBoardCallback, "setup", None, raising=False)  # as those have that need a login
+    monkeypatch.setattr(TensorBoardCallback, "on_train_begin", begin)
     words = ["finetune", "--task", "text-classification", "--model", tiny_checkpoint, "--output", tmp_path / "out"]
-    assert cli.main([*map(str, words), "--train", str(write_rows("rows.jsonl", opinions)), *options.split()]) == 0
-    assert [folder.partition("seed42")[2].strip("-") for folder in folders] == started
+    words = [*map(str, words), "--train", str(write_rows("rows.jsonl", opinions)), *options.split()]
+    words += ["--report-to", "tensorboard", "--overwrite"]
+    assert cli.main(words) == 0
+    assert list(dict.fromkeys(names)) == started
+    if not started:
+        return
+    before = (tmp_path / "out/results.json").read_bytes()
+    names.clear()
+    with exclusive_lock(tmp_path / "out"):
+        assert cli.main(words) == 2
+    assert names == [] and "another run is writing" in capsys.readouterr().err
+    monkeypatch.setattr(TensorBoardCallback, "on_train_begin", fail)
+    assert cli.main(words) == 2
+    assert "--report-to: RuntimeError: no login" in capsys.readouterr().err
+    assert (tmp_path / "out/results.json").read_bytes() == before

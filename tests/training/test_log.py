@@ -17,7 +17,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from mybert import UserError
 from mybert.common.progress import Bar
-from mybert.training.log import Display, log_line
+from mybert.training.log import Display, log_line, start_trackers
 from mybert.training.options import TRACKERS
 from mybert.training.speed import StepMeasures
 
@@ -115,7 +115,7 @@ def test_a_tracker_gets_the_names_of_the_log(tracker, make_trainer, tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["mybert"])
     monkeypatch.chdir(tmp_path)
     trainer = make_trainer("run", report_to=[tracker], run_name="test", project="test")
-    trainer.check_setup()
+    start_trackers(trainer)
     trainer.train()
     names = NAMES_OF[tracker](tmp_path)
     log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
@@ -152,12 +152,12 @@ def test_a_tracker_that_cannot_start_is_named_in_one_line(make_trainer, monkeypa
 
     monkeypatch.setattr(TensorBoardCallback, "on_train_begin", fail)
     trainer = make_trainer(report_to=["tensorboard"])
-    trainer.check_setup()
+    start_trackers(trainer)
     with pytest.raises(UserError, match=r"--report-to: .*no login"):
         trainer.train()
     monkeypatch.setattr(TensorBoardCallback, "setup", None, raising=False)  # as those have that need a login
     with pytest.raises(UserError, match=r"--report-to: .*no login"):
-        make_trainer(report_to=["tensorboard"]).check_setup()
+        start_trackers(make_trainer(report_to=["tensorboard"]))
 
 
 @pytest.mark.parametrize("without_bar", [True, False])
