@@ -96,7 +96,7 @@ def _staging(
     path = Path(path).resolve()  # follow a symbolic link: its target is replaced
     with exclusive_lock(path, seconds=seconds):
         refuse()  # another run may have created it meanwhile
-        folder, done = find_left() or _temporary_folder(path), False
+        folder, done = find_left() or temporary_folder(path), False
         try:
             with report_full_disk(path):
                 yield folder, path
@@ -160,7 +160,7 @@ def manifest_beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.{MANIFEST}")
 
 
-def _temporary_folder(path: Path) -> Path:
+def temporary_folder(path: Path) -> Path:
     """A new folder beside `path`. Warns about those of killed runs, which are kept: such a run may still be active."""
     for kind in ("partial", "old"):
         for folder in sorted(path.parent.glob(f".{glob.escape(path.name)}.{kind}-*")):

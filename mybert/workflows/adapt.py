@@ -4,10 +4,10 @@ import contextlib
 import copy
 import dataclasses
 import gc
+import glob
 import itertools
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
 from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
-from mybert.artifacts.staging import is_vacant, report_full_disk
+from mybert.artifacts.staging import is_vacant, report_full_disk, temporary_folder
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.common.quantities import Duration
@@ -73,11 +73,12 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     folder = RunFolder(settings, STAGE, inputs)
     folder.check_same(settings, _describe_inputs(settings), arguments, decisive_arguments(arguments))
     if folder.was_complete:
-        shutil.rmtree(folder.path / _WORK, ignore_errors=True)  # if the run was killed at its very end
+        for left in (folder.path / _WORK, *_left_beside(folder)):  # if the run was killed at its very end
+            shutil.rmtree(left, ignore_errors=True)
         print(f"the run in {settings.output} is finished: no step is left to train")
         return folder.path
     with _new_preparation(settings, arguments, folder) as beside, folder.opened(old=beside and beside / _OLD):
-        work = folder.path / _WORK
+        work, replaced = folder.path / _WORK, beside or next(iter(_left_beside(folder)), None)
         try:
             if beside:
                 (beside / _WORK).rename(work)
@@ -88,15 +89,17 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
             trained = any((work / name).exists() for name in (_ROWS, _MODEL))
             if not trained and (beside or isinstance(error, Exception)):  # --resume continues others after Ctrl-C
                 shutil.rmtree(folder.path.resolve())
-                if beside:
-                    (beside / _OLD).rename(folder.path.resolve())
+                if replaced:
+                    (replaced / _OLD).rename(folder.path.resolve())
+                    shutil.rmtree(replaced)
             raise
         facts |= _compare(settings, work, new_ids, facts["new_head"])
         results = _publish(settings, folder.path, facts)
         counts |= {"steps": results["steps"], "tokens_seen": results["tokens_seen"]}
         folder.finish(counts=counts, metrics=results["metrics"], adaptation=facts["held_out"])
         gc.collect()  # the trainer refers to itself; Windows removes no file that is still mapped
-        shutil.rmtree(work)
+        for left in (work, *_left_beside(folder)):
+            shutil.rmtree(left)
     print_adaptation(facts)
     return folder.path
 
@@ -122,10 +125,19 @@ def _new_preparation(
         yield None
         return
     path = folder.path.resolve()
-    beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.partial-", dir=path.parent)
-    with report_full_disk(path), beside as temporary:
-        _prepared(settings, arguments, Path(temporary) / _WORK)
-        yield Path(temporary)
+    beside = temporary_folder(path)
+    try:
+        with report_full_disk(path):
+            _prepared(settings, arguments, beside / _WORK)
+            yield beside
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _left_beside(folder: RunFolder) -> list[Path]:
+    """The folders beside the output with a model that is replaced, also those of killed runs."""
+    path = folder.path.resolve()
+    return [old.parent for old in sorted(path.parent.glob(f".{glob.escape(path.name)}.partial-*/{_OLD}"))]
 
 
 def _prepared(settings: AdaptSettings, arguments: TrainingArguments, work: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`mybert adapt` on a tiny model: the adapted model, its records, exact resume, and bad input."""
 
+import contextlib
 import json
 import os
 import re
@@ -153,6 +154,26 @@ def test_a_preparation_that_was_killed_is_continued(function, adapted, run, text
         resumed = weights(run(output, replay=texts["general"], resume=True))
     assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
     assert made.items() <= json.loads((tmp_path / "adapted" / "manifest.json").read_text())["counts"].items()
+
+
+@pytest.mark.parametrize("next_run", ["resume", "failure", "overwrite"])
+def test_the_model_that_a_killed_run_was_replacing_is_removed_or_restored(
+    next_run, adapted, run, texts, tmp_path, monkeypatch, caplog
+):
+    output = shutil.copytree(adapted, tmp_path / "adapted")
+    with monkeypatch.context() as patch:
+        patch.setattr(workflow, "_train", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        assert exit_status(lambda: run(str(output), replay=texts["general"], overwrite=True)) == -signal.SIGKILL
+    (left,) = tmp_path.glob(".adapted.partial-*/old")
+    assert not (output / "model.safetensors").exists()
+    if next_run == "failure":
+        monkeypatch.setattr(workflow, "_train", lambda *_: 1 / 0)
+    failing = pytest.raises(ZeroDivisionError) if next_run == "failure" else contextlib.nullcontext()
+    with failing:
+        run(str(output), replay=texts["general"], **{"overwrite" if next_run == "overwrite" else "resume": True})
+    assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
+    assert all(torch.equal(value, weights(output)[name]) for name, value in weights(adapted).items())
+    assert (str(left.parent) in caplog.text) == (next_run == "overwrite")
 
 
 def test_words_of_add_tokens_move_behind_the_new_words_with_their_vectors(run, bert, tmp_path):
