@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
 _BINS = 10
 
@@ -73,6 +74,23 @@ def find_suspects(predictions: Sequence[Mapping[str, Any]], references: Sequence
             wrong.append(Suspect(row, worst))
     wrong.sort(key=lambda suspect: (suspect.answer.own, -suspect.answer.score, suspect.row))
     return wrong[:count]
+
+
+def ranks_labels(predictions: Sequence[Mapping[str, Any]], references: Sequence[Any]) -> bool:
+    """Whether rows of a label have a higher probability of it than others, more than by chance; for one label a row.
+
+    The mean area under the ROC curve over the labels exceeds 0.5 by two standard errors of a model that knows nothing
+    (Mann and Whitney 1947). In contrast to accuracy, it does not depend on how frequent the labels are.
+    """
+    labels, rows = sorted({reference for reference in references if isinstance(reference, str)}), len(references)
+    if len(labels) < 2:
+        return False
+    areas, errors = [], []
+    for label in labels:
+        has_label = np.array([reference == label for reference in references])
+        areas.append(roc_auc_score(has_label, [prediction["scores"][label] for prediction in predictions]))
+        errors.append(np.sqrt((rows + 1) / (12 * has_label.sum() * (rows - has_label.sum()))))
+    return bool(np.mean(areas) - 0.5 > 2 * np.mean(errors))
 
 
 def _answers(prediction: Mapping[str, Any], reference: Any) -> list[Answer]:

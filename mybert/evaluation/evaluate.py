@@ -31,7 +31,7 @@ from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.evaluation.analysis import Evaluation, Matrix, analyse, check_slices, intervals
-from mybert.evaluation.confidence import Suspect, find_suspects
+from mybert.evaluation.confidence import Suspect, find_suspects, ranks_labels
 from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
 from mybert.inference.logits import logits_of, token_count
@@ -167,11 +167,12 @@ def write_evaluation(
 
     Returns:
         The name of the file of labels that look incorrect, and their number; empty if there are none, or if the model
-        is no better than the best constant prediction.
+        is no better than the best constant prediction, and its probabilities do not rank the rows either.
     """
     given, slices = list(split.given()), settings.slices
-    suspects = find_suspects(evaluation.predictions, evaluation.references)
-    if suspects and not _better_than_constant(evaluation, task)[0]:
+    answers = evaluation.predictions, evaluation.references
+    suspects = find_suspects(*answers)
+    if suspects and not (_better_than_constant(evaluation, task)[0] or ranks_labels(*answers)):
         print("no list of labels that look incorrect: the model is no better than the best constant prediction")
         suspects = []
     analysis = analyse(task, evaluation, split.numbers, given, slices, facts["metric"], suspects)

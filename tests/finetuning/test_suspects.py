@@ -13,7 +13,7 @@ from tiny_models import WORDS
 import mybert
 from mybert import UserError
 from mybert.evaluation import evaluate
-from mybert.evaluation.confidence import find_suspects
+from mybert.evaluation.confidence import find_suspects, ranks_labels
 from mybert.finetuning.run_data import load_data, new_task
 from mybert.finetuning.settings import FinetuneSettings
 
@@ -177,3 +177,30 @@ def test_a_model_that_is_no_better_than_a_constant_prediction_names_no_labels(
     assert "no list of labels that look incorrect: the model is no better than the best constant" in output_of(24)
     assert not [*(tmp_path / "24").glob("suspects.*")] and [*(tmp_path / "4").glob("suspects.*")]
     assert json.loads((tmp_path / "24/analysis.json").read_text(encoding="utf-8"))["suspect_rows"] == 0
+
+
+@pytest.mark.parametrize(("wrong", "has_list"), [(5, True), (9, False)])
+def test_a_model_that_ranks_rows_of_rare_labels_names_labels(
+    classifier, opinions, tmp_path, write_rows, capsys, wrong, has_list
+):
+    """Of 210 rows, 10 have the rare label. As many of it are exchanged as of the other."""
+    good, bad = ([row["text"] for row in opinions if row["label"] == label] for label in ("good", "bad"))
+    labels = ["bad"] * wrong + ["good"] * (200 - wrong), ["good"] * wrong + ["bad"] * (10 - wrong)
+    texts = [*(good[:20] * 10), *bad[:10]]
+    rows = [{"text": text, "label": label} for text, label in zip(texts, [*labels[0], *labels[1]], strict=True)]
+    mybert.evaluate(model=classifier, data=write_rows("rows.jsonl", rows), output=tmp_path / "scores", bootstrap=0)
+    scores = json.loads((tmp_path / "scores/results.json").read_text(encoding="utf-8"))
+    assert scores["metrics"]["accuracy"] <= scores["constant_baselines"]["accuracy"]
+    assert ("look incorrect to a model that may be no better" in capsys.readouterr().out) == has_list
+
+
+def test_few_models_that_know_nothing_rank_labels():
+    draw, ranks = np.random.default_rng(0), 0
+    for _ in range(300):
+        labels = draw.choice(["a", "b", "c"], size=200, p=[0.9, 0.07, 0.03]).tolist()
+        scores = draw.dirichlet([9, 1, 1], size=200)
+        predictions = [{"label": "a", "scores": dict(zip("abc", row, strict=True))} for row in scores.tolist()]
+        ranks += ranks_labels(predictions, labels)
+    assert ranks < 0.05 * 300
+    assert ranks_labels([{"scores": {"a": p, "b": 1 - p}} for p in (0.9, 0.95) * 10], ["b", "a"] * 10)
+    assert not ranks_labels([{"score": 1.5}, {"score": 2.0}], [1.0, 9.0])
