@@ -24,7 +24,7 @@ from mybert.settings.options import options_without_import, unknown_name
 from mybert.settings.parse import build_parser, parse_settings
 
 _BAD_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
-_WITHOUT_MODELS = ("tokenizer", "corpus", "plan", "doctor")
+_WITHOUT_MODELS = ("tokenizer", "corpus", "plan", "compare", "doctor")
 _VERBOSE = ("transformers.trainer_utils", "transformers.tokenization_utils_base", "matplotlib")
 """Loggers that warn about checkpoints and long texts which MyBERT handles, or about a home that cannot be written."""
 

@@ -1,25 +1,10 @@
 """`mybert compare`: which of several runs is better, where, and whether the difference may be chance."""
 
-import dataclasses
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from mybert.artifacts.manifest import CHANGES, RESULTS, identity, json_line, versions, write_json, write_manifest
 from mybert.artifacts.staging import staged_folder
-from mybert.common.errors import UserError, short_list
-from mybert.common.metrics import metric_of, verdict
-from mybert.common.quantities import counted
-from mybert.common.tables import print_table
-from mybert.comparison.paired import changes, differences, labels, scores, slices
-from mybert.comparison.scoring import task_of
 from mybert.comparison.settings import CompareSettings, folders_of
-from mybert.comparison.sides import Side, read_sides
-from mybert.tasks.base import Task
-
-_EVALUATION = "evaluation: "  # prefix of the settings of `mybert evaluate`, which only its folders have
-_NOT_COMPARED = {"output", "output_dir", "overwrite", "resume", "logging_dir", "dry_run", "run_name", "command"}
+from mybert.comparison.sides import read_sides
 
 
 def compare(settings: CompareSettings) -> Path:
@@ -36,144 +21,8 @@ def compare(settings: CompareSettings) -> Path:
     inputs = [name for run in settings.runs for name in folders_of(run)]
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="compare", inputs=inputs) as folder:
         sides = read_sides(settings)
-        task = task_of(sides)
-        metric = _metric(settings, task, sides)
-        unknown = [column for column in settings.slices if column not in sides[0].rows[0].inputs[0]]
-        if unknown:
-            known = list(sides[0].rows[0].inputs[0])
-            raise UserError(f"--slices {unknown[0]}: the rows have the columns {short_list(known) or 'none'}")
-        compared, changed = [], []
-        for side in sides[1:]:
-            rows = changes(task, sides[0].rows, side.rows)
-            changed += [{"run": side.name, **row} for row in rows]
-            compared.append(_comparison(settings, task, metric, sides[0], side, rows))
-        with (folder / CHANGES).open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(map(json_line, changed))
-        shown = {name: compared[0]["metrics"][metric][name] for name in ("difference", "interval", "p", "test")}
-        facts = {"task": task.name, "metric": metric, "rows": len(sides[0].rows[0].places)}
-        runs = [_side(task, side) for side in sides]
-        of_run = {"settings": dataclasses.asdict(settings), "versions": versions()}
-        write_json(folder / RESULTS, {**shown, **facts, "runs": runs, "comparisons": compared, **of_run})
-        write_manifest(
-            folder,
-            "compare",
-            settings=settings,
-            inputs={f"run-{number}": identity(name) for number, name in enumerate(inputs)},
-            counts={"rows": facts["rows"], "runs": len(sides)},
-            metrics={name: shown[name] for name in ("difference", "interval", "p")},
-        )
-    _print(task, metric, runs, compared)
+        from mybert.comparison.results import print_results, write_results  # takes seconds; mistakes come before
+
+        task, results = write_results(folder, settings, sides)
+    print_results(task, results)
     return Path(settings.output)
-
-
-def _metric(settings: CompareSettings, task: Task, sides: Sequence[Side]) -> str:
-    if settings.metric is None:
-        return task.main_metric
-    known = list(task.score(sides[0].rows[0].predictions, sides[0].rows[0].references))
-    if settings.metric not in known:
-        raise UserError(f"--metric {settings.metric}: expected one of {', '.join(known)}")
-    return settings.metric
-
-
-def _comparison(
-    settings: CompareSettings, task: Task, metric: str, first: Side, side: Side, changed: Sequence[Mapping]
-) -> dict[str, Any]:
-    by_metric = differences(task, first.rows, side.rows, settings.bootstrap, settings.seed)
-    sizes = {name: sum(row["became"] == name for row in changed) for name in ("right", "wrong")}
-    return {
-        "runs": [first.name, side.name],
-        "metrics": {name: value._asdict() for name, value in by_metric.items()},
-        "became_right": sizes["right"],
-        "became_wrong": sizes["wrong"],
-        "labels": labels(task, first.rows, side.rows),
-        "slices": slices(task, metric, first.rows, side.rows, settings.slices, settings.seed),
-        "settings": _differing(first, side),
-    }
-
-
-def _side(task: Task, side: Side) -> dict[str, Any]:
-    """Scores, cost and learning curve of a run."""
-    run_scores = scores(task, side.rows)
-    values = {name: [run[name] for run in run_scores] for name in run_scores[0]}
-    training = side.training.results.get("best", {}) if side.training else {}
-    return {
-        "name": side.name,
-        "seeds": len(side.rows),
-        "metrics": {name: statistics.mean(each) for name, each in values.items()},
-        "deviations": {name: statistics.stdev(each) for name, each in values.items() if len(each) > 1},
-        "rows_per_second": side.evaluation.get("rows_per_second"),
-        "parameters": _parameters(side),
-        "training_seconds": training.get("seconds"),
-        "tokens_seen": training.get("tokens_seen"),
-        "curve": _curve(side),
-    }
-
-
-def _parameters(side: Side) -> int | None:
-    manifest = side.training.manifest if side.training else side.manifest
-    return manifest.get("counts", {}).get("parameters")
-
-
-def _curve(side: Side) -> list[dict[str, float]]:
-    """Step, loss and metrics of the evaluations of a fine-tuning."""
-    names = ("step", "loss", "eval_loss")
-    metric = f"eval_{side.training.results.get('metric')}" if side.training else ""
-    return [
-        {name: entry[name] for name in (*names, metric) if name in entry}
-        for entry in (side.training.log if side.training else ())
-    ]
-
-
-def _differing(one: Side, other: Side) -> dict[str, list[Any]]:
-    """The settings, arguments of training and data that differ, as [first, second]."""
-    first, second = (dict(_facts(side)) for side in (one, other))
-    both = first.keys() & second.keys()
-    names = [name for name in dict.fromkeys([*first, *second]) if name in both or not name.startswith(_EVALUATION)]
-    return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
-
-
-def _facts(side: Side) -> Iterator[tuple[str, Any]]:
-    stage = side.training
-    evaluation = None if stage and side.manifest is stage.manifest else side.manifest.get("settings")
-    for group, values in (
-        ("", stage.results.get("settings") if stage else None),
-        ("", stage.results.get("training_arguments") if stage else None),
-        (_EVALUATION, evaluation),
-        ("version of ", (stage.manifest if stage else side.manifest).get("versions")),
-    ):
-        for name, value in values.items() if isinstance(values, Mapping) else ():
-            if name not in _NOT_COMPARED:
-                yield f"{group}{name}", value
-    for name, entry in (stage.manifest if stage else side.manifest).get("inputs", {}).items():
-        if isinstance(entry, Mapping) and name != "model":
-            yield f"content of {name}", str(entry.get("sha256", entry.get("path")))[:12]
-
-
-def _print(task: Task, metric: str, runs: Sequence[Mapping], compared: Sequence[Mapping]) -> None:
-    """Prints the scores of all runs, the differences, and what they mean."""
-    names = list(runs[0]["metrics"])
-    rows = []
-    for run in runs:
-        deviations = run["deviations"]
-        cells = [
-            " ± ".join(metric_of(name).written(one[name]) for one in (run["metrics"], deviations) if name in one)
-            for name in names
-        ]
-        rows.append((run["name"], *cells))
-    print_table("Scores", rows, ("run", *map(task.title, names)))
-    for entry in compared:
-        rows = [
-            (
-                task.title(name),
-                metric_of(name).change(m["difference"]),
-                " to ".join(map(metric_of(name).change, m["interval"])),
-                f"{m['p']:.3g}",
-            )
-            for name, m in entry["metrics"].items()
-        ]
-        test = entry["metrics"][metric]["test"]
-        print_table(f"{entry['runs'][1]} minus {entry['runs'][0]}", rows, ("metric", "difference", "95%", "p"))
-        print(
-            f"{verdict(entry, metric)} p by {test}; {counted(entry['became_right'], 'row')} became right, "
-            f"{entry['became_wrong']:,} wrong ({CHANGES})"
-        )

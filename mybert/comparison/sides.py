@@ -11,11 +11,10 @@ from mybert.artifacts.manifest import HISTORY, MANIFEST, PREDICTIONS, RESULTS
 from mybert.common.errors import UserError, short, short_list, warn_once
 from mybert.comparison.settings import CompareSettings, folders_of
 from mybert.io.files import file_format
-from mybert.io.record_formats import READERS
+from mybert.io.record_formats import READERS, readable
 from mybert.reports.stage_files import StageFiles, read_stage
 from mybert.rows.label_columns import expand_label, looks_like_list, of_cell
 from mybert.rows.labels import is_missing, label_name, number
-from mybert.tasks.reading import readable
 
 _PREDICTIONS = ("prediction", "predicted", "predicted_label", "pred", "prediction_label", "output", "label")
 _REFERENCES = ("reference", "gold", "true", "true_label", "gold_label", "target", "label", "labels", "answer")
@@ -84,7 +83,7 @@ def read_sides(settings: CompareSettings) -> list[Side]:
         listed = " and ".join(f"{name} is {task}" for task, name in tasks.items())
         raise UserError(f"the runs have different tasks ({listed}); compare runs of one task")
     every = [rows for side in sides for rows in side.rows]
-    _check_columns(settings, every)
+    _check_columns(settings, sides, every)
     first = next((rows for rows in every if rows.references is not None), None)
     if first is None:
         raise UserError(
@@ -98,13 +97,16 @@ def read_sides(settings: CompareSettings) -> list[Side]:
     return sides
 
 
-def _check_columns(settings: CompareSettings, every: Sequence[Rows]) -> None:
-    """Raises a UserError if `--columns` names a column that no run has."""
+def _check_columns(settings: CompareSettings, sides: Sequence[Side], every: Sequence[Rows]) -> None:
+    """Raises a UserError if `--columns` names a column that no run has, or `--slices` one that the first has not."""
     known = list(dict.fromkeys(name for rows in every for name in rows.columns))
     for given in settings.columns:
         role, _, name = given.partition("=")
         if name not in known:
             raise UserError(f"--columns {role}={name}: no run has this column; there are {short_list(known)}")
+    inputs = list(sides[0].rows[0].inputs[0])
+    if unknown := [column for column in settings.slices if column not in inputs]:
+        raise UserError(f"--slices {unknown[0]}: the rows have the columns {short_list(inputs) or 'none'}")
 
 
 def _part(settings: CompareSettings) -> str:

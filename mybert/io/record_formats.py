@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, cause, short, short_list, warn_once
-from mybert.common.json_io import is_json, parse_json
+from mybert.common.json_io import is_json, parse_json, unwritable
 from mybert.io.files import is_unicode, open_file, open_text
 
 NOT_UTF8 = "not UTF-8"
@@ -34,6 +34,15 @@ class Record(NamedTuple):
     problem: str = ""
     detail: str = ""
     unit: str = "line"
+
+
+def readable(name: str, records: Iterable[Record]) -> Iterator[Record]:
+    """The records of a file; raises a UserError that names the first one that cannot be read."""
+    for record in records:
+        if problem := record.problem or unwritable(record.fields):
+            detail, remedy = f" ({record.detail})" if record.detail else "", CORRECT.get(problem, "correct it")
+            raise UserError(f"{name}, {record.unit} {record.number}: {problem}{detail}; {remedy}")
+        yield record
 
 
 class TextColumn(NamedTuple):

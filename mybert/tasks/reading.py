@@ -15,11 +15,10 @@ from transformers import PreTrainedTokenizerBase
 
 from mybert.artifacts.manifest import DataInMemory
 from mybert.common.errors import UserError, cause, did_you_mean, short_list, warn_once
-from mybert.common.json_io import unwritable
 from mybert.common.quantities import counted
 from mybert.io.dataset_sources import is_saved, open_hub, open_saved
 from mybert.io.files import file_format, is_unicode, open_text
-from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS, Record
+from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS, Record, readable
 from mybert.io.sources import README, find_sources
 from mybert.rows.annotations import read_argilla
 from mybert.rows.column_roles import usual_columns
@@ -183,15 +182,6 @@ def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list[An
         numbers.append(record.number - 1)
         unit = record.unit
     return columns, numbers, unit
-
-
-def readable(name: str, records: Iterable[Record]) -> Iterator[Record]:
-    """The records of a file; raises a UserError that names the first one that cannot be read."""
-    for record in records:
-        if problem := record.problem or unwritable(record.fields):
-            detail, remedy = f" ({record.detail})" if record.detail else "", CORRECT.get(problem, "correct it")
-            raise UserError(f"{name}, {record.unit} {record.number}: {problem}{detail}; {remedy}")
-        yield record
 
 
 def _named_labels(source: str, rows: Dataset) -> Dataset:

@@ -3,6 +3,8 @@
 import csv
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -259,6 +261,22 @@ def test_mistakes_are_one_line(files, tmp_path, capsys, words, message):
     (tmp_path / "folder").mkdir()
     given = [word.format(**files, folder=tmp_path / "folder") for word in words]
     assert message in refused(capsys, tmp_path, *given)
+
+
+def test_mistakes_in_files_are_reported_before_large_imports(files, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "short.csv").write_text("text,label,prediction\na text,good,good\n", encoding="utf-8")
+    (tmp_path / "broken.jsonl").write_text('{"text": \n', encoding="utf-8")
+    others = [["folder"], ["short.csv"], ["broken.jsonl"], [files["good"], "--slices", "colour"]]
+    script = f"""
+import sys
+from mybert import cli
+for words in {others!r}:
+    status = cli.main(["compare", {files["bad"]!r}, *words, "--output", "c"])
+    print(status, *{{"torch", "transformers"}} & sys.modules.keys())
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["2"] * len(others), done.stderr
 
 
 def test_files_of_other_tools_have_columns_of_their_own(tmp_path, truth, caplog):
