@@ -52,7 +52,8 @@ _LISTS = {  # stop words of bm25s, stemmer of Snowball
 }
 LANGUAGES = tuple(_LISTS)
 """Languages of `Analyzer`; `any` has neither stop words nor a stemmer."""
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Chinese and Japanese characters, as a part of a character class: each is a word."""
 _SAMPLE, _SAMPLE_CHARACTERS = 500, 2000  # texts from which a language is guessed
 _LEAST_DIFFERENT = 4  # stop words; "dog" is one in Danish
 _LEAST_SHARE = 0.05  # of stop words, below which texts are in none of the languages
@@ -103,7 +104,7 @@ class Analyzer:
         self._stop_words = stop_words(name)
         self._stem = Stemmer.Stemmer(stemmer).stemWord if stemmer else str
         self._hashes: dict[str, int | None] = {}
-        self._word = re.compile(rf"[{_CJK}]|(?:(?![{_CJK}])[\w{marks()}])+")
+        self._word = re.compile(rf"[{CJK}]|(?:(?![{CJK}])[\w{marks()}])+")
 
     def hashes(self, text: str) -> list[int]:
         """The hash of each word that is no stop word."""

@@ -37,16 +37,19 @@ def targets(teacher: Teacher, size: int = 32) -> np.ndarray:
     return torch.cat(teacher.targets(torch.arange(len(PAIRS)), size)).numpy()
 
 
-def test_most_passages_are_cut_to_excerpts_of_6_to_48_words():
-    words = [f"w{number}" for number in range(60)]
-    long, short = " ".join(words), "two  words"
+@pytest.mark.parametrize("is_chinese", [False, True])
+def test_most_passages_are_cut_to_excerpts_of_6_to_48_words(is_chinese):
+    """Chinese has no spaces, and its characters count as words."""
+    words = [f"w{number}" for number in range(58)] + ["字", "字字"]
+    words = [chr(0x4E00 + number) for number in range(60)] if is_chinese else words
+    long, short = ("" if is_chinese else " ").join(words), "two  words"
     pairs = [Pair("query", long, kind="span", source=number) for number in range(400)]
     cut = excerpts(pairs, seed=1)
     assert cut == excerpts(pairs, seed=1) != excerpts(pairs, seed=2)
     assert [pair._replace(positive="") for pair in cut] == [pair._replace(positive="") for pair in pairs]
     lengths = []
     for pair in cut:
-        part = pair.positive.split()
+        part = list(pair.positive) if is_chinese else pair.positive.split()
         start = words.index(part[0])
         assert part == words[start : start + len(part)]
         lengths.append(len(part))
