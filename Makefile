@@ -4,11 +4,10 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Compiled files are kept: the tests start many processes, and each worker imports all tests.
+# Compiled files are kept: the tests start many processes.
 OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 PYTHONWARNDEFAULTENCODING=1 PYTHONDONTWRITEBYTECODE=
 VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-# A test that hangs ends its worker (pyproject.toml, faulthandler_timeout); a new worker would run into it again.
-PYTEST = python -m pytest -n auto --dist loadfile --max-worker-restart 0
+PYTEST = python -m pytest --workers auto
 SUITE = $(OFFLINE) $(ENVIRONMENT)/bin/$(PYTEST) $(ARGS)
 
 # Wheels only: the oldest version that has one for this Python. UV_TORCH_BACKEND=cpu takes torch without CUDA.
@@ -85,7 +84,7 @@ clients: .venv/installed ## other libraries on a checkpoint; rewrites their tabl
 	OMP_NUM_THREADS=1 $(BIN)/python tests/clients/run.py $(CLIENTS)
 
 fuzz: .venv/installed ## malformed inputs for every reader; INPUTS=1000000 takes half an hour
-	FUZZ_INPUTS=$(or $(INPUTS),100000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto -o faulthandler_timeout=0
+	FUZZ_INPUTS=$(or $(INPUTS),100000) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --workers auto -o faulthandler_timeout=0
 
 generated: .venv/installed ## write the files that are generated from the settings and from TrainingArguments
 	$(BIN)/python tests/common/keyword_types.py

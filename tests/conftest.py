@@ -36,7 +36,7 @@ from mybert.training import speed
 # The same inputs in every run; nothing depends on the speed of the machine.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
-torch.set_num_threads(1 if {"PYTEST_XDIST_WORKER", "OMP_NUM_THREADS"} & os.environ.keys() else 2)
+pytest_plugins = ["forked_workers"]
 
 _SLOW_MODULES = {  # more than about five seconds of a core
     "tokenizer": "parity_with_bert saving vocabulary_change word_counting wordpiece_training",
@@ -56,16 +56,6 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "reports": "browser",
     "retrieval": "evaluation training",
     "serving": "answers limits",
-}
-
-_CLEAN_PROCESSES = {  # files with the fixture `clean_processes`, whose process takes seconds to start
-    "tests/hub/test_handler.py",
-    "tests/hub/test_round_trip.py",
-    "tests/hub/test_verify.py",
-    "tests/model/test_as_bert.py",
-    "tests/neighbours/test_question_answering.py",
-    "tests/release/test_quantize.py",
-    "tests/tokenizer/test_saving.py",
 }
 
 _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest -m long` run them
@@ -117,43 +107,19 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps pytest-xdist from starting with the files of most tests: files of one long test would come last.
-
-    Workers collect the folders in different orders: each takes the rewritten bytecode of the others.
-    """
-    if hasattr(config.option, "loadscopereorder"):  # since pytest-xdist 3.8
-        config.option.loadscopereorder = False
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    if int(worker) and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        folders = sorted({str(path.parent) for path in Path(__file__).parent.glob("*/test_*.py")})
-        first = int(worker) * len(folders) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        config.args = folders[first:] + folders[:first]
+    gc.disable()  # what tests import is no garbage, and looking for it takes seconds
+    torch.set_num_threads(2 if config.option.workers == "1" and "OMP_NUM_THREADS" not in os.environ else 1)
 
 
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_xdist_make_scheduler(config: pytest.Config, log):
-    """As `--dist loadfile`, but the files that start the same process run in one worker."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class LoadFiles(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "clean processes" if file in _CLEAN_PROCESSES else file
-
-    return LoadFiles(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores: many tests wait for processes."""
-    return (os.process_cpu_count if sys.version_info >= (3, 13) else os.cpu_count)() + 1
+def pytest_collection_finish() -> None:
+    gc.freeze()  # collecting garbage would change what is imported, and workers share what none changes
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks slow tests, which `make test-fast` leaves out: slow modules and torch.compile.
 
-    Files with slow tests come first, so that no worker waits at the end for one that the other has just begun. All
-    workers have the same order.
+    Files with slow tests come first, so that no worker waits at the end for one that another has just begun.
     """
     for item in items:
         if (

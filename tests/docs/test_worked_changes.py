@@ -43,7 +43,7 @@ def test_the_tests_of_all_changes_pass(tree):
     for diff in DIFFS:
         git_apply(diff, tree)
     tests = [name for diff in DIFFS for name in files_of(diff) if name.startswith("tests/")]
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     run = subprocess.run(
         command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, text=True
     )

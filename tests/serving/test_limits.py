@@ -9,7 +9,6 @@ import time
 
 import httpx
 import numpy as np
-import openai
 import pytest
 from starlette.testclient import TestClient
 
@@ -193,6 +192,8 @@ def test_an_error_of_the_model_is_a_500_without_a_trace_and_only_for_its_request
 
 
 def test_requests_beyond_the_limits_get_429_and_others_are_answered(service, gate):
+    import openai  # takes a second, of the worker that runs these tests only
+
     threads, found = in_threads(lambda: service.post("/embed", {"inputs": ["sea " * 20] * 4}).status_code, 2)
     wait_until(lambda: service.service._batcher.tokens == 176)
     tokens = service.post("/embed", {"inputs": "sea " * 40})
@@ -279,6 +280,8 @@ def test_a_request_that_is_not_computed_in_time_gets_503(serve, hold):
 
 
 def test_requests_need_the_key_and_it_is_never_shown(serve, monkeypatch, capsys):
+    import openai
+
     monkeypatch.setenv(API_KEY, "open sesame")
     service = serve("encoder", max_wait=1.0)
     for given in ({}, {"authorization": "Bearer open"}, {"authorization": "Bearer öpen sesame".encode()}):
