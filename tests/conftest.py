@@ -108,7 +108,7 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # what tests import is no garbage, and looking for it takes seconds
-    torch.set_num_threads(2 if config.option.workers == "1" and "OMP_NUM_THREADS" not in os.environ else 1)
+    torch.set_num_threads(2 if config.option.workers == 1 and "OMP_NUM_THREADS" not in os.environ else 1)
 
 
 def pytest_collection_finish() -> None:

@@ -22,26 +22,26 @@ _SECONDS = 10  # for a worker to end
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     description = "processes that run the tests (auto: one more than cores, since many tests wait for processes)"
-    parser.addoption("--workers", default="1", metavar="N", help=description)
+    parser.addoption("--workers", type=number_of_workers, default=1, metavar="N", help=description)
+
+
+def number_of_workers(text: str) -> int:
+    cores = (os.process_cpu_count if sys.version_info >= (3, 13) else os.cpu_count)() or 1
+    return cores + 1 if text == "auto" else int(text)
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    count = number_of_workers(session.config)
-    if count < 2 or len(session.items) < 2 or session.testsfailed or session.config.option.collectonly:
-        return None  # pytest runs the tests in this process, or reports that they could not be collected
-    workers = Workers(session, count)
+    option = session.config.option
+    if option.workers < 2 or sys.platform != "linux" or len(session.items) < 2:  # libraries of macOS fail in forks
+        return None  # pytest runs the tests in this process
+    if option.collectonly or option.usepdb or session.testsfailed:
+        return None
+    workers = Workers(session, option.workers)
     try:
         workers.run()
     finally:
         workers.stop()
     return True
-
-
-def number_of_workers(config: pytest.Config) -> int:
-    if sys.platform != "linux" or config.option.usepdb:  # libraries of macOS fail in forks
-        return 1
-    cores = (os.process_cpu_count if sys.version_info >= (3, 13) else os.cpu_count)() or 1
-    return cores + 1 if config.option.workers == "auto" else int(config.option.workers)
 
 
 def group_tests(items: list[pytest.Item]) -> list[list[int]]:
