@@ -28,7 +28,7 @@ from mybert.finetuning.summary import (
 from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.sentence_modules import find_modules
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
-from mybert.rows.labels import differ, find_joined_labels, find_label_typos, find_marks, is_missing
+from mybert.rows.labels import differ, find_joined_labels, find_label_typos, find_marks, is_missing, label_name
 from mybert.rows.splits import Split
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
@@ -186,21 +186,23 @@ def _with_length(
 
 def _latest(train: Split, task: Task) -> tuple[Split, list[str]]:
     """Rows of several files without those that a labelled row of a later file with the same texts corrects, and a line
-    that says how many.
+    that says how many, and how many of them have another label there.
     """
     if not train.parts:
         return train, []
     keys = [tuple("".join(text.split()) for text in texts) for texts in input_texts(train.rows, task)]
-    targets = [train.rows[name][:] for name in task.targets if name in train.rows.column_names]
-    has_label = [
-        not any(is_missing(value) or differ(value) for value in values) for values in zip(*targets, strict=True)
-    ]
+    columns = [train.rows[name][:] for name in task.targets if name in train.rows.column_names]
+    targets = list(zip(*columns, strict=True))
+    names = [[label_name(value) for value in values] for values in targets]
     files = [number for number, part in enumerate(train.parts) for _ in range(len(part.rows))]
-    last = {key: file for key, file, labelled in zip(keys, files, has_label, strict=True) if labelled}
-    kept = [row for row, (key, file) in enumerate(zip(keys, files, strict=True)) if file >= last.get(key, 0)]
-    if len(kept) == len(keys):
+    has_label = [not any(is_missing(value) or differ(value) for value in values) for values in targets]
+    last = {key: row for row, (key, labelled) in enumerate(zip(keys, has_label, strict=True)) if labelled}
+    replaced = [row for row, key in enumerate(keys) if files[row] < files[last.get(key, row)]]
+    if not replaced:
         return train, []
-    return train.select(kept), [f"corrected by rows of later files: {counted(len(keys) - len(kept), 'row')}"]
+    changed = sum(names[row] != names[last[keys[row]]] for row in replaced)
+    line = f"corrected by rows of later files: {counted(len(replaced), 'row')}, {changed:,} with another label"
+    return train.select(sorted(set(range(len(keys))).difference(replaced))), [line]
 
 
 def _with_teacher(

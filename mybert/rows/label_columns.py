@@ -27,6 +27,7 @@ from mybert.rows.tables import join_columns
 
 NOT_A_LIST = "the label {} looks like a list and cannot be read as one"
 _LARGEST = float(np.finfo(np.float32).max)
+_NO_LIST_AS_TRAINED = "not a list of labels, as training rows have; for one label a text, add --problem single-label"
 
 _LIST = re.compile(r"""\[.*\]|\(['"].*\)|\{['"].*\}|(?:(?:frozen)?set)?\(\)""", re.DOTALL)
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
@@ -165,6 +166,6 @@ def check_target(label: Any, problem: str, known: Mapping[str, int] | None) -> s
         if looks_like_list(label):
             return NOT_A_LIST.format(short(label))
         if not isinstance(label, list):
-            return f"the labels {short(label)} are not a list"
+            return f"the labels {short(label)} are not a list" if known is None else _NO_LIST_AS_TRAINED
         return next(filter(None, (check_label(one, known) for one in label)), None)
     return check_label(label, known)

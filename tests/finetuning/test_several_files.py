@@ -185,9 +185,35 @@ def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_ro
     words = ("--train", write_rows("old.jsonl", opinions), empty, "--errors", "skip", "--max-steps", 1)
     assert finetune("text-classification", *words, output="kept") == 0
     printed = capsys.readouterr().out
-    assert "corrected by rows of later files: 1 row\n" in printed and f"2 of {empty}, 3 of {empty}" in printed
+    assert (
+        "corrected by rows of later files: 1 row, 1 with another label\n" in printed
+        and f"2 of {empty}, 3 of {empty}" in printed
+    )
     data = read_results(tmp_path / "kept")["data"]
     assert sum(data[part]["rows"] for part in ("train", "validation") if part in data) == len(opinions)
+
+
+def test_replaced_rows_are_counted_and_those_with_another_label(finetune, opinions, write_rows, tmp_path, capsys):
+    again = [
+        opinions[0],
+        opinions[1] | {"label": "bad", "text": f" {opinions[1]['text']} "},
+        {"text": "it", "label": "bad"},
+    ]
+    words = ("--train", write_rows("old.jsonl", opinions), write_rows("again.jsonl", again), "--dry-run")
+    assert finetune("text-classification", *words) == 0
+    printed = capsys.readouterr().out
+    assert "corrected by rows of later files: 2 rows, 1 with another label\n" in printed
+
+
+def test_words_beside_training_rows_with_lists_are_refused_with_the_remedy(
+    finetune, opinions, write_rows, tmp_path, capsys
+):
+    write_lines(tmp_path / "train.jsonl", [row | {"label": [row["label"]]} for row in opinions])  # as doccano exports
+    words = ("--train", tmp_path / "train.jsonl", "--test", write_rows("test.jsonl", opinions[:4]), "--dry-run")
+    assert finetune("text-classification", *words) == 2
+    assert "for one label a text, add --problem single-label" in capsys.readouterr().err
+    assert finetune("text-classification", *words, "--problem", "single-label") == 0
+    assert "single label: 2 labels" in capsys.readouterr().out
 
 
 def test_equal_texts_with_different_labels_are_named_with_their_files(
