@@ -249,8 +249,10 @@ def print_evaluation(
     for name, number in suspects.items():
         sure = _better_than_constant(evaluation, task)[1]
         doubt = "" if sure else " to a model that may be no better than a constant prediction"
-        labels = counted(len(evaluation.references), "label")
-        print(f"{number:,} of {labels} look incorrect{doubt}: {Path(folder) / name}")
+        several = isinstance(evaluation.references[0], list)  # tags, or several labels of a text
+        rows_or_labels = counted(len(evaluation.references), "row" if several else "label")
+        which = f"{rows_or_labels} have labels that" if several else rows_or_labels
+        print(f"{number:,} of {which} look incorrect{doubt}: {Path(folder) / name}")
 
 
 def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, str]) -> dict[str, Any] | None:
