@@ -5,12 +5,13 @@ The weights of the encoder are the mean of those before and after the training (
 The result is a BERT: the mean of the hidden states is computed by one more layer.
 """
 
+import contextlib
 import copy
 import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
+from mybert.common.progress import Bar
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.inference.logits import as_rows, inputs_of, logits_of_rows
 from mybert.rows.labels import MULTI, SINGLE
@@ -99,11 +101,12 @@ def train(
     targets = targets_of(model.config.num_labels, features)
     encoder = model.base_model.encoder
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
-    for loss, count in _contrastive_steps(model, features, targets, collate, seed, bf16):
-        tokens += count
-        seconds = time.perf_counter() - began
-        log.append({"step": len(log) + 1, "loss": loss, "tokens": tokens, "seconds": seconds})
-        after_step()
+    with contextlib.closing(_contrastive_steps(model, features, targets, collate, seed, bf16)) as steps:
+        for loss, count in steps:
+            tokens += count
+            seconds = time.perf_counter() - began
+            log.append({"step": len(log) + 1, "loss": loss, "tokens": tokens, "seconds": seconds})
+            after_step()
     encoder.load_state_dict({name: (before[name] + weight) / 2 for name, weight in encoder.state_dict().items()})
     model.eval()
     append_mean_layer(model)
@@ -114,8 +117,8 @@ def train(
 
 def _contrastive_steps(
     model: Any, features: Dataset, targets: np.ndarray, collate: Callable[..., Any], seed: int, bf16: bool
-) -> Iterator[tuple[float, int]]:
-    """Trains the layers so that the mean hidden states of rows with the same labels are similar.
+) -> Generator[tuple[float, int], None, None]:
+    """Trains the layers so that the mean hidden states of rows with the same labels are similar, and shows a bar.
 
     The loss is that of supervised contrastive learning (Khosla et al. 2020). A pair of rows with several labels
     weighs as the share of their labels that both have.
@@ -134,7 +137,7 @@ def _contrastive_steps(
     optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=len(steps) + 1, pct_start=0.1)
     torch.manual_seed(seed)
-    for batch in steps:
+    for batch in Bar(steps, total=len(steps), desc="training", unit="steps", leave=False):
         inputs = {name: tensor.to(model.device) for name, tensor in collate([rows[row] for row in batch]).items()}
         with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
             states = bert(**inputs).last_hidden_state.float()

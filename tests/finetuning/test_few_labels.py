@@ -1,5 +1,7 @@
 """Few labels: the parts against formulas, transformers and scikit-learn; runs and folds against runs by hand."""
 
+import functools
+import io
 import re
 import signal
 from collections import Counter
@@ -9,6 +11,7 @@ import pytest
 import torch
 from datasets import Dataset
 from json_files import read_lines
+from rich.console import Console
 from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 from trained_runs import read_results
@@ -18,6 +21,7 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 from modeling_mybert import MyBertConfig
 from mybert import Predictor, cli
 from mybert.artifacts.staging import exclusive_lock
+from mybert.common.progress import Bar
 from mybert.finetuning import few_labels
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.run_data import new_task
@@ -32,6 +36,22 @@ def prepared(checkpoint, rows: list[dict]):
     rows = task.prepare(Dataset.from_list(rows))
     task = task.fitted(rows)
     return task, tokenizer, rows, task.features(rows, tokenizer, training=True)
+
+
+def test_a_terminal_shows_the_steps_until_the_training_is_stopped(tiny_checkpoint, opinions, monkeypatch):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    monkeypatch.setattr(few_labels, "Bar", functools.partial(Bar, console=console))
+    task, tokenizer, _, features = prepared(tiny_checkpoint, opinions)
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        few_labels.train(new_model(task, str(tiny_checkpoint)), features, task.collator(tokenizer), 1, after_step=stop)
+    assert Bar._shown is None and re.search(r"training .* 0 of \d+ steps", screen.getvalue())
+    log = few_labels.train(new_model(task, str(tiny_checkpoint)), features, task.collator(tokenizer), 1)
+    assert f"{len(log) - 1} of {len(log) - 1} steps" in screen.getvalue()
 
 
 @pytest.mark.parametrize("several", [False, True])
