@@ -113,15 +113,15 @@ def quickstart(settings: QuickstartSettings) -> Path:
     tokenizer, corpus, model = (str(output / name) for name in ("tokenizer", "corpus", "model"))
 
     with _naming_resume(output):
-        print("\n1. train a WordPiece vocabulary")
+        print("\n1. train a WordPiece vocabulary", flush=True)
         if not (settings.resume and has_vocabulary_of(settings, tokenizer)):
             build_vocabulary(settings, tokenizer, 6144)
-        print("\n2. build MLM and NSP examples")
+        print("\n2. build MLM and NSP examples", flush=True)
         _build_corpus(settings, tokenizer, corpus)
-        print("\n3. pretrain, with evaluation on held-out documents")
+        print("\n3. pretrain, with evaluation on held-out documents", flush=True)
         _pretrain(settings, corpus, model)
         add_report(model)
-        print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert")
+        print("\n4. load by AutoModelForPreTraining and AutoTokenizer in a process without mybert", flush=True)
         load_in_clean_process(Path(model))
     title = "time since --resume" if settings.resume else "total time of all stages"
     rows = [(title, duration(time.perf_counter() - started)), ("seed", settings.seed)]
@@ -146,6 +146,11 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
     if settings.resume and has_examples_of(settings, corpus, ("seed",)):
         return
     is_documentation = all(map(is_python_docs, settings.text))
+    print(
+        "splitting the documents into sentences and tokens"
+        + (", about a minute on two free CPU cores" if is_documentation else ""),
+        flush=True,
+    )
     documents: dict[str, Any] = {"validation_share": 0.05}
     if not is_documentation:
         per_file = is_document_per_file(settings.text)

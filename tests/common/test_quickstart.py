@@ -81,7 +81,9 @@ def test_an_interruption_before_the_training_names_resume(tmp_path, monkeypatch,
     with monkeypatch.context() as patch:
         patch.setattr("mybert.workflows.quickstart.build_examples", interrupt)
         assert cli.main(command) == 130
-    *_, hint, last = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr()
+    assert "\n2. build MLM and NSP examples\nsplitting the documents into sentences and tokens\n" in printed.out
+    *_, hint, last = printed.err.splitlines()
     assert hint.startswith("`mybert quickstart … --resume` continues with the vocabulary and examples in")
     assert last == "mybert quickstart: interrupted"
     monkeypatch.setattr("mybert.workflows.quickstart._pretrain", interrupt)
