@@ -21,7 +21,11 @@ class Metric(NamedTuple):
 
     def written(self, value: float | None) -> str:
         """`81.0%`, or four digits."""
-        return percent(value) if self.is_share and value is not None else format_cell(value)
+        return format_cell(self.cell(value))
+
+    def cell(self, value: float | None) -> str | float | None:
+        """`81.0%`, or the number, which `print_table` aligns and writes."""
+        return percent(value) if self.is_share and value is not None else value
 
     def interval(self, low: float, high: float) -> str:
         return f"{self.written(low)} to {self.written(high)}"

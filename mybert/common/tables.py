@@ -1,5 +1,6 @@
 """Tables printed at the end of a command."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,22 +10,28 @@ from rich.table import Table
 
 from mybert.common.terminal import line_width
 
+_PERCENT = re.compile(r"-?[\d.]+%")
+
 
 def print_table(title: str, rows: Iterable[Sequence[Any]], columns: Sequence[str] | None = None) -> None:
-    """Prints a table. Numbers are right-aligned, integers have thousands separators, floats have four digits.
+    """Prints a table. Numbers and percentages are right-aligned; integers have thousands separators, floats 4 digits.
 
     Without `columns` there is no header, and rows are (name, value) pairs.
     """
     rows = [list(row) for row in rows]
     table = Table(show_header=columns is not None)
     for index in range(len(columns) if columns else max(map(len, rows), default=2)):
-        numeric = any(isinstance(row[index], (int, float)) for row in rows if index < len(row))
+        numeric = any(map(_is_number, (row[index] for row in rows if index < len(row))))
         table.add_column(columns[index] if columns else "", justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(format_cell, row))
     console = Console(width=line_width(sys.stdout), highlight=False, emoji=False)
     console.print(title, style="bold", markup=False, soft_wrap=True)  # a table's own title wraps at its width
     console.print(table, markup=False)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or _PERCENT.fullmatch(str(value)) is not None
 
 
 def format_cell(value: Any) -> str:

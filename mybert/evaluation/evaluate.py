@@ -27,6 +27,7 @@ from mybert.artifacts.manifest import (
 )
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import visible
+from mybert.common.metrics import metric_of, percent
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
@@ -231,17 +232,18 @@ def print_evaluation(
     """Prints the scores beside their intervals and baselines, the scores of each label, and the file of `suspects`."""
     rows = []
     for name, value in evaluation.metrics.items():
-        low, high = evaluation.intervals.get(name, (None, None))
-        interval = "-" if low is None else f"{low:.4g} to {high:.4g}"
-        others = [scores[name] for scores in (evaluation.baselines, *evaluation.simple.values())]
-        rows.append((task.title(name), value, interval, *others))
+        named, bounds = metric_of(name), evaluation.intervals.get(name)
+        interval = named.interval(*bounds) if bounds else "-"
+        others = [named.cell(scores[name]) for scores in (evaluation.baselines, *evaluation.simple.values())]
+        rows.append((task.title(name), named.cell(value), interval, *others))
     rate, cut = evaluation.results()["rows_per_second"], evaluation.cut
     notes = f"{'' if rate is None else f', {rate:,} rows/s'}{f', {cut:,} truncated to --max-length' if cut else ''}"
     print(f"{source}: {counted(len(evaluation.predictions), 'row')}{notes}")
     print_table("Scores", rows, ("metric", "value", "95% interval", "best constant prediction", *evaluation.simple))
     if len(evaluation.labels) > 1:
         rows = [
-            (visible(name), *scores) for name, scores in itertools.islice(evaluation.labels.items(), _LABELS_SHOWN)
+            (visible(name), *scores[:3], *map(percent, scores[3:]))
+            for name, scores in itertools.islice(evaluation.labels.items(), _LABELS_SHOWN)
         ]
         more = len(evaluation.labels) - len(rows)
         title = f"The {len(rows)} most frequent labels ({more:,} more in results.json)" if more else "Each label"

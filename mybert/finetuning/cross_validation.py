@@ -11,8 +11,8 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
+from mybert.common.metrics import metric_of
 from mybert.common.quantities import duration
-from mybert.common.tables import format_cell
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.recipes import Run
 from mybert.finetuning.training import MODEL, Job, build_trainer, is_finished, train_few, train_run
@@ -121,10 +121,14 @@ def _train_fold(
     (folder / f"partial.{_LOGITS}").replace(folder / _LOGITS)
     shutil.rmtree(folder / MODEL, ignore_errors=True)
     predictions = job.task.decode(logits, features, held_out.rows)
-    score = job.task.score(predictions, job.task.references(held_out.rows))[job.main_metric]
+    metric = job.main_metric
+    score = metric_of(metric).written(job.task.score(predictions, job.task.references(held_out.rows))[metric])
     seconds = duration(time.perf_counter() - began)
     if job.arguments.process_index == 0:
-        print(f"{name}: {job.task.title(job.main_metric)} {format_cell(score)}, {seconds}", flush=True)
+        print(
+            f"{name}: {job.task.title(metric)} {score}, {seconds}",
+            flush=True,
+        )
     job.stop.check(job.arguments, name)
 
 

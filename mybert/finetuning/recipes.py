@@ -93,9 +93,10 @@ def runs_to_keep(scores: dict[Run, float], planned: Sequence[Run], metric: str) 
 
 
 def print_summaries(summaries: Sequence[Summary], metric: str) -> None:
-    rows = [
-        (f"{s.recipe.learning_rate:g}", s.recipe.batch_size, f"{s.recipe.epochs:g}", s.mean, s.deviation, s.best.seed)
-        for s in summaries
-    ]
+    rows = []
+    for one in summaries:
+        rate, epochs = f"{one.recipe.learning_rate:g}", f"{one.recipe.epochs:g}"
+        mean, deviation = map(metric_of(metric).cell, (one.mean, one.deviation))
+        rows.append((rate, one.recipe.batch_size, epochs, mean, deviation, one.best.seed))
     columns = ("learning rate", "batch", "epochs", f"{metric_title(metric)}, mean", "deviation", "best seed")
     print_table("Runs, best first", rows, columns)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import HISTORY, RESULTS, versions, write_json
+from mybert.common.metrics import metric_of
 from mybert.common.tables import format_cell
 from mybert.evaluation.analysis import Evaluation
 from mybert.evaluation.evaluate import (
@@ -213,5 +214,6 @@ def _score_teacher(job: Job, name: str) -> dict[str, dict[str, float]]:
         if part in job.data.splits:
             rows = job.data.splits[part].rows
             scores[part] = evaluate_rows(teacher.model, task, job.tokenizer, rows, samples=0).metrics
-            print(f"{part}, teacher {name}: {task.title(metric)} {format_cell(scores[part].get(metric))}")
+            score = metric_of(metric).written(scores[part].get(metric))
+            print(f"{part}, teacher {name}: {task.title(metric)} {score}")
     return scores

@@ -14,8 +14,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
-from mybert.common.metrics import metric_of
-from mybert.common.tables import format_cell
+from mybert.common.metrics import metric_of, metric_title
 from mybert.evaluation.analysis import check_slices
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
@@ -187,7 +186,7 @@ def _train_all(job: Job, planned: list[Run], output: Path, trainers: dict[Path, 
         results[run] = result
         scores[run] = result["metrics"].get(job.metric, 0.0)  # without validation rows the first run is kept
         if job.metric in result["metrics"]:
-            report(f"{name}: {job.metric} {format_cell(scores[run])}")
+            report(f"{name}: {metric_title(job.metric)} {metric_of(job.metric).written(scores[run])}")
         hopeful = [run for run in planned if run not in diverged]
         _keep_models(output, results, runs_to_keep(scores, hopeful, job.metric))
         job.stop.check(job.arguments, f"run {number} of {len(planned)}")

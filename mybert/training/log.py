@@ -22,7 +22,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from mybert.artifacts.manifest import HISTORY, json_line
 from mybert.common.errors import UserError, cause
-from mybert.common.metrics import metric_title
+from mybert.common.metrics import metric_of, metric_title
 from mybert.common.progress import bars_on
 from mybert.common.quantities import counted, duration
 from mybert.common.tables import format_cell
@@ -205,6 +205,8 @@ def log_line(logs: Mapping[str, float], step: int, steps: int | None, first: int
 def _cell(name: str, value: Any) -> str:
     if name in _FORMATS and isinstance(value, (int, float)) and math.isfinite(value):
         return _FORMATS[name](value)
+    if metric_of(name).is_share:
+        return f"{metric_title(name)} {metric_of(name).written(value)}"
     return f"{_TITLES.get(name) or metric_title(name)} {_number(value)}"
 
 

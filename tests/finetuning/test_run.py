@@ -60,7 +60,7 @@ def test_a_sweep_with_seeds_keeps_the_best_and_reports_all(finetune, data, tmp_p
     printed = capsys.readouterr().out
     assert "Runs, best first" in printed
     best = next(run for run in found["runs"] if run["metrics"]["f1_macro"] == max(runs.values()))
-    name = f"lr{best['learning_rate']:g}-batch8-epochs2-seed{best['seed']}: f1_macro {max(runs.values()):.4g}\n"
+    name = f"lr{best['learning_rate']:g}-batch8-epochs2-seed{best['seed']}: macro F1 {max(runs.values()):.1%}\n"
     assert "run 1 of 4, lr1e-09-batch8-epochs2-seed3\n" in printed and name in printed
 
 
@@ -292,7 +292,7 @@ def test_the_best_checkpoint_is_kept_and_the_history_and_the_curves_are_those_of
     found, seed = two_seeds.results, two_seeds.results["best"]["seed"]
     for run in found["runs"]:
         assert run["metrics"]["f1_macro"] == max(log.get("eval_f1_macro", 0) for log in run["log"])
-    assert re.search(r", evaluation: loss [0-9.e-]+, macro F1 [0-9.]+ [0-9]+ steps in ", two_seeds.printed)
+    assert re.search(r", evaluation: loss [0-9.e-]+, macro F1 [0-9.]+% [0-9]+ steps in ", two_seeds.printed)
     best = max(run["metrics"]["f1_macro"] for run in found["runs"])
     assert found["validation"]["metrics"]["f1_macro"] == best
     arguments = found["training_arguments"]
@@ -392,6 +392,12 @@ def table_cells(printed: str) -> dict[str, str]:
     """First and second cell of the rows of printed tables."""
     rows = [line.split("│") for line in printed.splitlines() if "│" in line]
     return {row[1].strip(): row[2].strip() for row in rows}
+
+
+def test_shares_are_printed_in_percent(two_seeds):
+    score = two_seeds.results["validation"]["metrics"]["accuracy"]
+    assert f"│ accuracy │ {score:.1%} │" in two_seeds.printed
+    assert not re.search(r"(accuracy|F1|bad|good)[ │,0-9]* [01]\.[0-9]", two_seeds.printed)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_the_teacher_is_scored_on_rows_of_its_student(finetune, write_rows, opin
     assert 0.5 < expected["accuracy"] < 1
     found = json.loads((tmp_path / "out/results.json").read_text())
     assert found["teacher"] == {"validation": pytest.approx(expected)}
-    assert f"validation, teacher {classifier}: accuracy {expected['accuracy']:.4g}\n" in capsys.readouterr().out
+    assert f"validation, teacher {classifier}: accuracy {expected['accuracy']:.1%}\n" in capsys.readouterr().out
     report = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert f"its teacher {expected['accuracy']:.1%}" in report
 
