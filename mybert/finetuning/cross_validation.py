@@ -108,7 +108,7 @@ def _train_fold(
     """Trains without the rows of a fold, predicts them, writes their logits into `folder`, and prints the score."""
     name = f"fold {fold + 1} of {folds}"
     if job.arguments.process_index == 0:
-        print(name, flush=True)
+        print(f"cross-validation, {name}", flush=True)
     began, few = time.perf_counter(), job.data.few_labels
     held_out = job.data.splits["train"].select(np.flatnonzero(is_held_out).tolist())
     own = _without_fold(job, is_held_out)

@@ -106,10 +106,11 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         raise UserError("--folds trains in one process; leave it out, or start one process")
     if data.few_labels:
         if arguments.process_index == 0:
-            folds = "" if data.validation_features is not None else f", in {settings.folds or FOLDS} folds for scores"
+            folds = f", with cross-validation in {settings.folds or FOLDS} folds for scores"
             print(
-                f"few labels (fewer than {few_labels.FEW} rows of each label on average): the encoder learns to give "
-                f"texts of one label similar vectors{folds};\n--num-train-epochs 3 trains as usual"
+                f"few labels (fewer than {few_labels.FEW} rows of each label on average): contrastive learning gives "
+                "texts of one label similar vectors, and a logistic regression is the head"
+                f"{'' if data.validation_features is not None else folds};\n--num-train-epochs 3 trains as usual"
             )
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH

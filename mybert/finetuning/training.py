@@ -99,6 +99,9 @@ def train_run(
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
     processes, model = PartialState(), None
+    is_final = job.data.few_labels or job.data.out_of_fold is not None
+    if is_final and not is_finished(folder) and processes.is_main_process:
+        print(f"final model, trained on all {len(job.data.splits['train'].rows):,} rows", flush=True)
     if job.data.few_labels and not is_finished(folder):
         model = _write_few(job, run, folder)
     if not is_finished(folder):
@@ -142,8 +145,6 @@ def train_few(job: Job, run: Run, saved: str) -> tuple[PreTrainedModel, list[dic
 
 def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     """Trains for few labels, and writes what a run writes; one that was killed starts again."""
-    if job.arguments.process_index == 0:
-        print(f"training on all {len(job.data.splits['train'].rows):,} rows", flush=True)
     model, log = train_few(job, run, "0 steps" if job.data.out_of_fold is None else "the folds")
     folder.mkdir(parents=True, exist_ok=True)
     features, metrics = job.data.validation_features, dict[str, float]()

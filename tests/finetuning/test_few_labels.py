@@ -148,10 +148,12 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     assert cli.main([*map(str, words)]) == 0
     text = capsys.readouterr().out
     results = read_results(tmp_path / "out")
-    assert results["few_labels"] and "similar vectors, in 4 folds" in text
-    scores = re.findall(r"^fold (\d) of 4\nfold \1 of 4: accuracy ([\d.]+), \d+ s$", text, re.MULTILINE)
+    assert results["few_labels"] and "cross-validation in 4 folds" in text
+    scores = re.findall(
+        r"^cross-validation, fold (\d) of 4\nfold \1 of 4: accuracy ([\d.]+)%, \d+ s$", text, re.MULTILINE
+    )
     assert [number for number, _ in scores] == ["1", "2", "3", "4"]
-    assert text.index("fold 4 of 4: ") < text.index("\ntraining on all 24 rows\n")
+    assert text.index("fold 4 of 4: ") < text.index("\nfinal model, trained on all 24 rows\n")
     predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
     assert [line["input"]["id"] for line in predictions] == list(range(24))
     assert results["validation"]["metrics"]["accuracy"] > 0.6
@@ -160,7 +162,7 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     folds = fold_of_rows(table, task, 4, seed=42)
     for (_, score), fold in zip(scores, range(4), strict=True):
         right = [predictions[n]["label"] == rows[n]["label"] for n in np.flatnonzero(folds == fold)]
-        assert float(score) == pytest.approx(np.mean(right), abs=1e-3)
+        assert float(score) == pytest.approx(100 * np.mean(right), abs=0.1)
     rest = table.select(np.flatnonzero(folds != 1).tolist())
     set_seed(42)
     model, collate = new_model(task, str(tiny_checkpoint)), task.collator(tokenizer)
@@ -226,7 +228,7 @@ def test_a_signal_stops_the_training_of_few_labels_between_two_steps(
     assert "stopped and saved after 1 of 4 folds" in capsys.readouterr().out
     assert cli.main([*map(str, words), "--bootstrap", "0", "--resume"]) == 0
     assert len(taken) == 12 + 4 * 8, "three folds and the model"
-    assert "--resume: 1 of 4 folds are done\nfold 2 of 4\n" in capsys.readouterr().out
+    assert "--resume: 1 of 4 folds are done\ncross-validation, fold 2 of 4\n" in capsys.readouterr().out
 
 
 def test_given_validation_rows_score_few_labels_without_folds(tiny_checkpoint, opinions, write_rows, tmp_path, capsys):
@@ -248,10 +250,15 @@ def test_given_validation_rows_score_few_labels_without_folds(tiny_checkpoint, o
     assert 0 < MyBertConfig.from_pretrained(tmp_path / "out").label_threshold < 1
 
 
-def test_each_fold_is_predicted_by_the_model_of_the_others(finetune, opinions, write_rows, tmp_path, tiny_checkpoint):
+def test_each_fold_is_predicted_by_the_model_of_the_others(
+    finetune, opinions, write_rows, tmp_path, tiny_checkpoint, capsys
+):
     words = ("--max-steps", 4, "--seed", 3)
     train = write_rows("rows.jsonl", opinions)
     assert finetune("sentiment", "--folds", 3, "--train", train, *words, output="folds") == 0
+    headings = re.findall(r"^(?:cross-validation|final model), .*$", capsys.readouterr().out, re.MULTILINE)
+    names = [f"cross-validation, fold {number} of 3" for number in (1, 2, 3)]
+    assert headings == [*names, f"final model, trained on all {len(opinions)} rows"]
     task, _, rows, _ = prepared(tiny_checkpoint, opinions)
     folds = fold_of_rows(rows, task, 3, seed=3)
     rest = write_rows("rest.jsonl", [row for row, fold in zip(opinions, folds, strict=True) if fold != 1])
