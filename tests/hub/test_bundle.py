@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertForPreTraining
 
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining
-from mybert.artifacts.manifest import fingerprint
+from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.errors import UserError
 from mybert.release.card import manifest_chain as chain_module
 from mybert.release.hub.bundle import make_bundle
@@ -303,6 +303,25 @@ def test_a_configuration_that_does_not_fit_is_refused(bundle, checkpoint, values
     change_json(checkpoint / "config.json", **values)
     message = refusal(bundle)
     assert words in message and "bundle/" not in message
+
+
+@pytest.mark.parametrize(
+    ("stage", "inputs", "words"),
+    [
+        ("tokenizer", {}, "is a vocabulary, made by `mybert tokenizer`; push a trained model, such as"),
+        ("corpus", {}, "is prepared examples, made by `mybert corpus`; push a trained model, such as"),
+        (
+            "index",
+            {"model": {"path": "my-bert"}},
+            "is a search index, .*; push its model: my-bert",
+        ),
+        ("evaluate", {"model": {"path": "my-bert"}}, "is an evaluation, .*; push its model: my-bert"),
+    ],
+)
+def test_the_folder_of_another_stage_is_named_with_what_to_push(tmp_path, stage, inputs, words):
+    write_json(tmp_path / "manifest.json", {"stage": stage, "complete": True, "inputs": inputs})
+    with pytest.raises(UserError, match=rf"^\S+ {words}"):
+        PushSettings(model=str(tmp_path), repo_id="me/model")
 
 
 def test_all_reasons_are_given_at_once(bundle, checkpoint):
