@@ -154,7 +154,7 @@ class QuestionAnswering(Task):
         most = len(encoded["input_ids"]) if training else given.number("max_windows")
         for number in windows_to_read(encoded, most):
             offsets = encoded["offset_mapping"][number][first:-1]
-            window = {name: encoded[name][number] for name in ("input_ids", "token_type_ids", "attention_mask")}
+            window = {name: encoded[name][number] for name in tokenizer.model_input_names}
             window |= {"begin": number * step, "first": first, "offsets": offsets}
             if answers is not None:
                 start, end = _span(answers, offsets) or (-first, -first)

@@ -692,3 +692,23 @@ def test_pairs_of_a_model_with_one_segment_type_are_of_that_type(models, tmp_pat
         reference = model(**inputs | {"token_type_ids": torch.zeros_like(inputs["input_ids"])}).logits.softmax(-1)
     found = Predictor(str(tmp_path / "one"), device="cpu")([("who is bert", "bert sings")])
     assert np.allclose(list(found[0]["scores"].values()), reference[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        ("reader", {"question": "who sings", "context": "ann sings in rome"}),
+        ("chooser", {"context": "the sea", "choices": ["is dull", "sings"]}),
+        ("tagger", {"tokens": ["ann", "sings"]}),
+    ],
+)
+def test_every_task_reads_a_model_with_one_segment_type(models, tmp_path, head, row):
+    table = "bert.embeddings.token_type_embeddings.weight"
+    for types in (1, 2):
+        folder = shutil.copytree(models(head), tmp_path / str(types))
+        state = load_file(folder / "model.safetensors")
+        same = state[table][:1].repeat(types, 1)
+        save_file(state | {table: same}, folder / "model.safetensors", {"format": "pt"})
+        change_json(folder / "config.json", type_vocab_size=types)
+    one, two = (Predictor(str(tmp_path / str(types)), device="cpu")([row]) for types in (1, 2))
+    assert repr(one) == repr(two)
