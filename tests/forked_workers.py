@@ -8,6 +8,7 @@ A worker that ends fails the test that it ran, and a new one takes the rest of t
 import multiprocessing
 import os
 import sys
+import tempfile
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -174,15 +175,24 @@ def work(session: pytest.Session, connection: Connection, others: list[Connectio
     plugins = session.config.pluginmanager
     plugins.unregister(name="terminalreporter")
     plugins.register(Sender(session.config, connection))
-    capture = plugins.getplugin("capturemanager")
-    capture.stop_global_capturing()
-    capture.start_global_capturing()  # into files of its own
+    if session.config.option.capture == "fd":
+        capture_apart(plugins.getplugin("capturemanager"))
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
         try:
             run_groups(session, connection)
         finally:
             session._setupstate.teardown_exact(None)
             save_coverage()
+
+
+def capture_apart(manager) -> None:
+    """Captures output in other files than the workers beside. Loggers keep the streams that they have."""
+    manager.resume_global_capture()
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        with tempfile.TemporaryFile() as file:
+            os.dup2(file.fileno(), stream.fileno())
+            os.dup2(file.fileno(), number)
+    manager.suspend_global_capture()
 
 
 def run_groups(session: pytest.Session, connection: Connection) -> None:
