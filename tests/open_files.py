@@ -1,11 +1,13 @@
 """Refuses to remove or rename an open file, as Windows does. Linux only, which lists the open files of a process."""
 
+import contextlib
 import functools
 import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 
 _PRODUCT = tuple(
     f"{Path(__file__).parents[1] / name}{os.sep}" for name in ("modeling_mybert", "mybert", "tokenization")
@@ -50,13 +52,18 @@ def _is_from_product() -> bool:
     return frame is not None
 
 
-def _open_files() -> list[str]:
+def _open_files() -> Iterator[str]:
     """Paths of open and of memory-mapped files."""
-    found = []
     for number in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
-        except FileNotFoundError:  # the listing itself
-            continue
-    mapped = {*re.findall(rb"/.*", Path("/proc/self/maps").read_bytes())}  # thousands of lines, most of one library
-    return [*found, *map(os.fsdecode, mapped)]
+        with contextlib.suppress(FileNotFoundError):  # the listing itself
+            yield os.readlink(f"/proc/self/fd/{number}")
+    yield from _mapped_files(Path("/proc/self/statm").read_bytes(), getrusage(RUSAGE_SELF).ru_minflt)
+
+
+@functools.lru_cache(maxsize=1)
+def _mapped_files(sizes: bytes, faults: int) -> list[str]:
+    """Thousands of lines are read again only after the size of the memory or the number of page faults has changed.
+
+    A file that has been mapped and read changes them.
+    """
+    return [os.fsdecode(name) for name in {*re.findall(rb"/.*", Path("/proc/self/maps").read_bytes())}]
