@@ -39,7 +39,7 @@ def save(tiny_bert):
         model = SentenceTransformer(modules=[first, *modules], device="cpu")
         for name, value in settings.items():
             setattr(model, name, value)
-        model.save(str(folder))
+        model.save(str(folder), create_model_card=False)
         return folder
 
     return save
