@@ -18,6 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run beside each other
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside this file
 
+import jinja2
 import pytest
 import torch
 from browser import axe_source, start_browser
@@ -113,6 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # collecting garbage would change what is imported, and workers share what none changes
+    gc.set_threshold(20_000, 20, 20)  # usual ones take a fortieth of the time of the suite
     gc.enable()
 
 
@@ -183,6 +185,14 @@ def quick_measurements():
     """Measures the speed of matrix products once, and not in each short run for a fifth of a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed, "_fastest_product", functools.cache(speed._fastest_product))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_templates():
+    """Compiles each template once: huggingface_hub would compile that of a model card for each card."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", functools.cache(jinja2.Environment.compile))
         yield
 
 
