@@ -65,6 +65,25 @@ def nearest(vectors: np.ndarray) -> list[int]:
     return (queries @ passages.T).argmax(1).tolist()
 
 
+@pytest.mark.parametrize("task", ["retrieval", "reranking"])
+def test_several_processes_are_refused(start_processes, tiny_bert, rows, tmp_path, task):
+    argv = [
+        "finetune",
+        "--task",
+        task,
+        "--model",
+        tiny_bert,
+        "--train",
+        rows,
+        "--output",
+        tmp_path / "out",
+        "--use-cpu",
+    ]
+    statuses, text = start_processes(argv, count=2)
+    assert statuses == [2, 2] and f"--task {task} trains in one process" in text, text
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_output_is_a_sentence_transformers_folder_and_a_bert_chosen_by_held_out_queries(finetune, rows, tmp_path):
     printed = finetune("retrieval", "--train", rows, "--validation", rows, *QUICK)
     out = tmp_path / "out"
