@@ -97,8 +97,11 @@ def finetune(settings: FinetuneSettings, arguments: FinetuningArguments | None =
 def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     """Loads and checks what all runs share."""
     task, tokenizer = new_task(settings)
-    few = arguments.world_size == 1 and few_labels.may_be_few(settings, arguments)
-    task, data = load_data(settings, task, tokenizer, arguments.seed, arguments.process_index == 0, few)
+    is_alone, is_first = arguments.world_size == 1, arguments.process_index == 0
+    few = few_labels.may_be_few(settings, arguments)
+    task, data = load_data(settings, task, tokenizer, arguments.seed, is_first, few and is_alone)
+    if few and is_first and not is_alone and few_labels.has_few_labels(task, data.splits["train"].rows):
+        print("few labels: one process would train them otherwise; several processes train as usual")
     check_slices([split for name, split in data.splits.items() if name != "train"], settings.slices)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False

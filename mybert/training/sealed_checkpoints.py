@@ -39,12 +39,13 @@ def save_sealed(trainer: "RunTrainer", write: Callable[[], None]) -> None:
             write()
             states = trainer.extra_states()
             trainer.accelerator.wait_for_everyone()
+            if state.best_global_step:  # Trainer has looked for it in the temporary folder, in every process
+                best = run / f"checkpoint-{state.best_global_step}"
+                state.best_model_checkpoint = str(best) if best.is_dir() or best.name == name else None
             if arguments.should_save:
                 for file, content in states.items():
                     write_json(stage / name / file, content)
-                if state.best_global_step:  # Trainer has looked for it in the temporary folder
-                    best = run / f"checkpoint-{state.best_global_step}"
-                    state.best_model_checkpoint = str(best) if best.is_dir() or best.name == name else None
+                if state.best_global_step:
                     state.save_to_json(str(stage / name / TRAINER_STATE_NAME))
                 seal(stage / name)
                 replace_folder(stage / name, run / name)

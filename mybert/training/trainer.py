@@ -79,6 +79,8 @@ class RunTrainer(Trainer):
             raise UserError("int8 weights cannot be trained; train the checkpoint that this one was quantised from")
         if self.args.process_index > 0:  # otherwise dropout has the same pattern in every process
             set_seed((self.args.seed + self.args.process_index) % 2**32)
+        # otherwise each process takes its batches from an order of its own
+        self.accelerator.dataloader_config.data_seed = self.order_seed
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation in every step
         float16 = self.accelerator.scaler is not None
         self.metrics = TrainingMetrics(self.objective.loss_parts, self.args.device, self.accelerator.gather)
