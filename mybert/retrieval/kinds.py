@@ -1,5 +1,6 @@
 """What differs between the training of a retriever and of a reranker."""
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -23,6 +24,7 @@ from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.teacher import UNKNOWN, Teacher, analyse, encoders, excerpts
+from mybert.retrieval.words_channel import add_words_channel, can_widen
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
@@ -34,6 +36,11 @@ _MINED = {"retrieval": 12_000, "reranking": 2_000}  # pairs at most; reading bot
 _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
 _LEAST_PASSAGES = 4  # after training on 1, 2, 3, 4 the mean cosine of other texts is 1.00, 0.96, 0.90, 0.84
 _RATE_OF_WORDS = 5  # times the learning rate, for the vectors of words, each of which few texts train
+_EPOCHS_OF_NEW = 2  # of an encoder that has all to learn
+_FOREIGN = 4.0  # weight of BM25 from which a sentence encoder hardly knows the language of the documents
+_FASTER = 5  # times the learning rate, for such an encoder
+_MOST_WORDS = 3.0  # times the rest of a vector
+_MOST_REGRESSED = 20_000  # passages by which the words of tokens are learned
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
@@ -42,8 +49,10 @@ class Retrieval:
 
     Attributes:
         model: the model that is trained.
+        start: the model before.
         options: --columns and --max-length.
         learning_rate, epochs: the defaults; of few pairs, there are more epochs.
+        has_words: whether a channel of words is added, and no mined pair is trained on.
     """
 
     epochs = 1
@@ -58,11 +67,15 @@ class Retrieval:
         self._positions = config.max_position_embeddings if self._is_retriever else self._length
         self.model.max_seq_length = min(self.options.max_length, self._length)
         self._mines_only = not settings.train_files and settings.judgements is None
+        chosen = (arguments.num_train_epochs, arguments.learning_rate, settings.dimensions or None)
+        is_trained = arguments.max_steps > 0 or any(value is not None for value in chosen)
+        self.has_words = bool(settings.documents) and not is_trained and can_widen(self.model)
+        self.start = self.model
         self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         if self._is_retriever:
             self.learning_rate = 2e-4 if self._mines_only else 2e-5
         elif self._mines_only:
-            self.epochs = 2  # it has all to learn
+            self.epochs = _EPOCHS_OF_NEW
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         """`given` as arguments of the trainer."""
@@ -92,7 +105,38 @@ class Retrieval:
             self._config.words_weight = balance(*_columns(documents), *encode, least)  # for `mybert index`
             whole = [joined(*document) for document in documents]
             self._words = analyse(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
+            if self._is_retriever and self._config.words_weight > _FOREIGN:
+                self._begin_anew()
+        self.has_words &= bool(pairs.pairs)
+        if self.has_words:
+            self._add_words(pairs.pairs, whole, seed)
         return pairs, texts, len(documents)
+
+    def _begin_anew(self) -> None:
+        """Trains a sentence encoder of another language as a new one: its tokens are parts of words there."""
+        self.has_words = False
+        if self._mines_only:
+            self.learning_rate, self.epochs = _FASTER * self.learning_rate, _EPOCHS_OF_NEW
+
+    def _add_words(self, pairs: Sequence[Pair], documents: Sequence[str], seed: int) -> None:
+        self.start = copy.deepcopy(self.model)
+        length, self.model.max_seq_length = self.model.max_seq_length, self._length
+        passages = [pair.positive for pair in excerpts(pairs, seed)]
+        add_words_channel(
+            self.model,
+            [pair.query for pair in pairs],
+            [*passages, *documents][:_MOST_REGRESSED],
+            self._words,
+            self.ratio,
+        )
+        self.model.max_seq_length = length
+        self._config = self.model[0].model.config
+
+    @property
+    def ratio(self) -> float:
+        """The length of the words' part of a vector, as a multiple of the rest; see `Teacher`."""
+        weight = self._config.words_weight if self._is_retriever else UNKNOWN
+        return min(weight / max(UNKNOWN - weight, 1e-6), _MOST_WORDS)
 
     def _teacher(self, pairs: Sequence[Pair], sizes: Sequence[int]) -> Teacher:
         weight = self._config.words_weight if self._is_retriever else UNKNOWN
@@ -150,11 +194,14 @@ class Reranking:
     """A `CrossEncoder` that scores a query and a passage together, with one logit; attributes as in `Retrieval`."""
 
     epochs = 1
+    has_words = False
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
         options = _loading_options(settings, arguments)
-        self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
+        self.start = self.model = CrossEncoder(
+            settings.model, num_labels=1, max_length=self.options.max_length, **options
+        )
         config = _prepared_config(self.model, settings)
         vars(config).pop("words_weight", None)  # of a retriever
         config.finetuned = {"task": "text-classification", "max_length": self.options.max_length}

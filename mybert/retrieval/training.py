@@ -46,6 +46,8 @@ class Job(NamedTuple):
         train, held_out: pairs; `held_out` chooses the best checkpoint.
         mined: number of mined pairs by the rule that found them.
         documents: number of documents that were read.
+        trains: whether the pairs are trained on; they only show what documents are like if the model gets a channel
+            of words.
     """
 
     settings: FinetuneSettings
@@ -55,6 +57,7 @@ class Job(NamedTuple):
     held_out: Pairs
     mined: Counter[str]
     documents: int
+    trains: bool = True
 
 
 def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
@@ -62,7 +65,7 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
 
     Returns:
         The folder of the model: a sentence-transformers folder that is also a BERT folder, with README.md,
-        results.json, log.jsonl, training_curves.png and manifest.json.
+        results.json and manifest.json; if pairs were trained on, also log.jsonl and training_curves.png.
 
     Raises:
         UserError: model, rows, settings and output do not fit together, and nothing was trained.
@@ -92,9 +95,10 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
         if job.arguments.process_index == 0:
             _print_plan(job)
         stop = StopOnSignal(STAGE)
-        trainer = _build_trainer(job, folder.path / _RUNS, stop)
+        evaluator = _evaluator(job)
+        trainer = _build_trainer(job, folder.path / _RUNS, stop, evaluator) if job.trains else None
         with folder.opened(trainer), on_signals(stop.ask):
-            _train(job, folder, trainer)
+            _train(job, folder, trainer, evaluator)
     return folder.path
 
 
@@ -122,6 +126,8 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         if basis is mined and not kept.pairs:  # of a single document, such as a book
             kept, held_out = mined, Pairs()
         pairs = kept + mined if rows.pairs else kept + rows
+    if kind.has_words and (rows.pairs or rows.scored):
+        pairs = dataclasses.replace(pairs, pairs=pairs.by_origin()[0])
     if not pairs.pairs and not pairs.scored:
         raise UserError(
             "no pair is left to train on; give more rows or documents (nearly equal ones count once), or a smaller "
@@ -129,8 +135,10 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         )
     pairs = kind.with_negatives(pairs, [*passages, *held_out.passages()], settings, arguments.seed)
     arguments = kind.arguments(arguments)
-    _complete(settings, arguments, pairs, held_out, kind)
-    return Job(settings, arguments, kind, pairs, held_out, counts, documents)
+    trains = not kind.has_words or bool(rows.pairs or rows.scored)
+    if trains:
+        _complete(settings, arguments, pairs, held_out, kind)
+    return Job(settings, arguments, kind, pairs, held_out, counts, documents, trains)
 
 
 def _complete(
@@ -152,17 +160,21 @@ def _complete(
 
 
 def _print_plan(job: Job) -> None:
-    rows: list[tuple[str, Any]] = [
-        *([("documents", job.documents)] if job.documents else []),
-        ("training pairs", len(job.train.pairs)),
-        ("scored pairs", len(job.train.scored)),
-        *((f"mined: {kind}", count) for kind, count in job.mined.items()),
-        ("held-out queries", len(job.held_out.relevant())),
-        ("pairs per step", job.arguments.per_device_train_batch_size * job.arguments.gradient_accumulation_steps),
-        ("epochs", job.arguments.num_train_epochs),
-        ("steps", _steps(job)),
-        ("learning rate", f"{job.arguments.learning_rate:g}"),
-    ]
+    rows: list[tuple[str, Any]] = [("documents", job.documents)] if job.documents else []
+    rows += [(f"mined: {kind}", count) for kind, count in job.mined.items()]
+    rows.append(("held-out queries", len(job.held_out.relevant())))
+    if job.kind.has_words:
+        before, after = (model.get_embedding_dimension() for model in (job.kind.start, job.kind.model))
+        rows.append(("dimensions of the vectors", f"{before} + {after - before} of words"))
+    if job.trains:
+        rows += [
+            ("training pairs", len(job.train.pairs)),
+            ("scored pairs", len(job.train.scored)),
+            ("pairs per step", job.arguments.per_device_train_batch_size * job.arguments.gradient_accumulation_steps),
+            ("epochs", job.arguments.num_train_epochs),
+            ("steps", _steps(job)),
+            ("learning rate", f"{job.arguments.learning_rate:g}"),
+        ]
     print_table("Plan", rows)
 
 
@@ -175,10 +187,14 @@ def _steps(job: Job) -> int:
     return arguments.max_steps if arguments.max_steps > 0 else math.ceil(arguments.num_train_epochs * an_epoch)
 
 
-def _build_trainer(job: Job, run: Path, stop: StopOnSignal) -> Any:
+def _evaluator(job: Job) -> Any:
+    """What scores a model on the held-out queries; None without such."""
+    return job.kind.evaluator(job.held_out, job.train, job.arguments) if job.held_out.pairs else None
+
+
+def _build_trainer(job: Job, run: Path, stop: StopOnSignal, evaluator: Any) -> Any:
     """The trainer that will write to `run`: unusable arguments fail here, and nothing is written."""
     settings, kind, arguments = job.settings, job.kind, copy.deepcopy(job.arguments)
-    evaluator = kind.evaluator(job.held_out, job.train, arguments) if job.held_out.pairs else None
     with explain_unusable(), tempfile.TemporaryDirectory() as temporary:  # transformers creates it
         arguments.output_dir = temporary
         trainer = kind.trainer(
@@ -194,21 +210,25 @@ def _build_trainer(job: Job, run: Path, stop: StopOnSignal) -> Any:
     return trainer
 
 
-def _train(job: Job, folder: RunFolder, trainer: Any) -> None:
-    kind, run, evaluator = job.kind, folder.path / _RUNS, trainer.evaluator
+def _train(job: Job, folder: RunFolder, trainer: Any, evaluator: Any) -> None:
+    kind, run = job.kind, folder.path / _RUNS
     scores: dict[str, dict[str, Any]] = {}
 
-    def evaluate(name: str) -> None:
+    def evaluate(name: str, model: Any) -> None:
         if evaluator:
-            metrics = evaluator(kind.model)
+            metrics = evaluator(model)
             scores[name] = {"metrics": metrics, "intervals_95": {METRIC: _interval(evaluator.of_queries)}}
 
-    trainer.run(find_checkpoint(run), lambda: evaluate("start"))
-    evaluate("held_out")
+    if trainer:
+        trainer.run(find_checkpoint(run), lambda: evaluate("start", kind.start))
+    else:
+        evaluate("start", kind.start)
+    evaluate("held_out", kind.model)
     if evaluator:
         _print_scores(job, scores)
-    kind.save(folder.path)
-    _write_results(job, folder, trainer, scores)
+    if trainer or job.arguments.process_index == 0:
+        kind.save(folder.path)
+        _write_results(job, folder, _amounts(job, folder, trainer), scores)
     for checkpoint in run.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(checkpoint)
 
@@ -232,8 +252,11 @@ def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
     print_table(title, rows, ("", "nDCG@10", "95% interval"))
 
 
-def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict) -> None:
-    settings, state, output = job.settings, trainer.state, folder.path
+def _amounts(job: Job, folder: RunFolder, trainer: Any) -> dict[str, Any]:
+    """How much was trained; writes its log and curves."""
+    if not trainer:
+        return {"steps": 0}
+    state, output = trainer.state, folder.path
     if (output / _RUNS / HISTORY).is_file():
         shutil.copyfile(output / _RUNS / HISTORY, output / HISTORY)
     draw_curves(
@@ -241,14 +264,18 @@ def _write_results(job: Job, folder: RunFolder, trainer: Any, scores: dict) -> N
         [Panel("loss", "loss", "eval_loss"), Panel("nDCG@10", None, f"eval_{METRIC}")],
         output / CURVES,
     )
-    amounts = {
+    return {
         "steps": state.global_step,
         "best_step": (job.arguments.load_best_model_at_end and state.best_global_step) or state.global_step,
         "seconds": round(trainer.metrics.seconds, 3),
         "tokens_seen": state.num_input_tokens_seen,
     }
+
+
+def _write_results(job: Job, folder: RunFolder, amounts: dict[str, Any], scores: dict[str, Any]) -> None:
+    settings, output = job.settings, folder.path
     counts = {
-        "train": len(job.train.pairs) + len(job.train.scored),
+        "train": (len(job.train.pairs) + len(job.train.scored)) * job.trains,
         "held_out_queries": len(job.held_out.relevant()),
         "rows_left_out": job.train.left_out,
     }

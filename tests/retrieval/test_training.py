@@ -19,7 +19,7 @@ import mybert
 from mybert import Embedder, Predictor, cli
 from mybert.common.errors import UserError
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.retrieval import trainer
+from mybert.retrieval import kinds, trainer
 from mybert.retrieval.balance import DEFAULT
 from mybert.retrieval.words import Analyzer
 
@@ -252,7 +252,7 @@ def test_the_card_has_no_text_of_the_training_rows(task, finetune, rows, tmp_pat
 def test_a_single_document_is_trained_on_and_not_held_out(finetune, tmp_path):
     sentences = [f"The {q} w{n} is what {p} v{n} means to u{n}, said number {n}." for n in range(60) for q, p in FACTS]
     (tmp_path / "book.txt").write_text(" ".join(sentences))
-    options = ["--documents", tmp_path / "book.txt", "--mined-pairs", "8", "--dry-run"]
+    options = ["--documents", tmp_path / "book.txt", "--mined-pairs", "8", "--num-train-epochs", "1", "--dry-run"]
     for seed in (0, 42):  # with 42 the share that is held out has all
         printed = finetune("retrieval", *options, "--seed", str(seed))
         assert re.search(r"training pairs\W+[1-9]", printed) and re.search(r"held-out queries\W+0\b", printed)
@@ -311,6 +311,13 @@ def test_the_metric_is_the_mean_of_the_queries(tiny_bert, task):
         scores = evaluator(model)
         assert len(evaluator.of_queries) == len(FACTS) and len(set(evaluator.of_queries)) > 2
         assert evaluator.of_queries.mean() == pytest.approx(scores["ndcg@10"])
+
+
+def test_all_passages_that_answer_held_out_queries_are_among_those_searched(finetune, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "_PASSAGES", 2)
+    finetune("retrieval", "--train", rows, "--validation", rows, "--max-steps", "1")
+    scores = json.loads((tmp_path / "out/results.json").read_text())["held_out"]["metrics"]
+    assert scores["recall@100"] == 1
 
 
 def test_a_reranker_needs_negatives(finetune, rows):

@@ -1,0 +1,114 @@
+"""A channel of words: what it keeps, what it adds, and who reads the result."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sklearn.linear_model import Ridge
+from transformers import BertModel
+
+from mybert import Embedder, cli
+from mybert.retrieval import kinds
+from mybert.retrieval.teacher import analyse
+from mybert.retrieval.words_channel import add_words_channel, can_widen, widen
+
+SUBJECTS = ("cat", "dog", "ship", "train", "river", "mountain", "king", "doctor", "garden", "market")
+VERBS = ("sees", "paints", "leaves", "follows", "remembers", "describes")
+TEXTS = [
+    f"The {a} {verb} the old {b} near {c}."
+    for a in SUBJECTS
+    for verb in VERBS
+    for b, c in zip(SUBJECTS[1:], VERBS, strict=False)
+]
+
+
+@pytest.fixture
+def documents(tmp_path):
+    file = tmp_path / "documents.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    return file
+
+
+def test_a_wider_encoder_computes_the_same_in_the_old_dimensions(minilm_folder):
+    old = BertModel.from_pretrained(minilm_folder).eval()
+    wide = widen(old, 100)
+    assert (wide.config.hidden_size, wide.config.num_attention_heads) == (512, 16), "whole heads of 32"
+    tokenizer = SentenceTransformer(str(minilm_folder), device="cpu").tokenizer
+    inputs = tokenizer(["Rivers rise in spring.", "Who wrote Faust?"], padding=True, return_tensors="pt")
+    mask = inputs["attention_mask"].bool()
+    with torch.no_grad():
+        before, after = (model(**inputs).last_hidden_state[mask] for model in (old, wide))
+    assert torch.cosine_similarity(before, after[:, :384], dim=-1).min() > 0.999
+    assert after[:, 384:].abs().max() < 1e-3 * after[:, :384].abs().max()
+
+
+def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens(minilm_folder):
+    """The regression is repeated on counts of tokens, without what LayerNorm makes of them."""
+    model, start = (SentenceTransformer(str(minilm_folder), device="cpu") for _ in range(2))
+    assert can_widen(model)
+    words = analyse(TEXTS, 0)
+    queries, held_out = [" ".join(text.split()[1:3]) for text in TEXTS[::2]], TEXTS[1::7]
+    add_words_channel(model, queries, [text for text in TEXTS if text not in held_out], words, 0.5)
+    before, after = (one.encode(held_out, normalize_embeddings=False) for one in (start, model))
+    old, new = after[:, :384], after[:, 384:]
+    cosines = (old * before).sum(1) / np.linalg.norm(old, axis=1) / np.linalg.norm(before, axis=1)
+    assert cosines.min() > 0.97
+    lengths = np.linalg.norm(new, axis=1) / np.linalg.norm(old, axis=1)
+    assert 0.35 < lengths.mean() < 0.65
+
+    def agreement(vectors: np.ndarray) -> float:
+        unit, target = vectors / np.linalg.norm(vectors, axis=1, keepdims=True), words.transform(held_out)
+        others = ~np.eye(len(held_out), dtype=bool)
+        return np.corrcoef((unit @ unit.T)[others], (target @ target.T)[others])[0, 1]
+
+    counts = np.zeros((len(TEXTS), model.tokenizer.vocab_size))
+    for row, text in enumerate(TEXTS):
+        np.add.at(counts[row], model.tokenizer(text)["input_ids"], 1)
+    known = [text not in held_out for text in TEXTS]
+    linear = Ridge(0.1).fit(counts[known], words.transform(TEXTS)[known])
+    assert agreement(new) > 0.9 * agreement(linear.predict(counts[~np.array(known)]))
+    assert agreement(new) > agreement(before) + 0.05
+
+
+def run(task: str, *options: object, expected: int = 0) -> None:
+    assert cli.main(["finetune", "--task", task, *map(str, options)]) == expected
+
+
+def test_documents_alone_make_a_bert_that_transformers_reads_and_a_second_run_replaces_the_channel(
+    tiny_bert, documents, tmp_path, capsys
+):
+    run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "one")
+    printed = capsys.readouterr().out
+    assert "32 + 128 of words" in printed and "steps" not in printed
+    results = json.loads((tmp_path / "one/results.json").read_text())
+    assert results["pairs"]["train"] == results["best"]["steps"] == 0
+    assert results["held_out"]["metrics"]["ndcg@10"] > results["start"]["metrics"]["ndcg@10"]
+    model = BertModel.from_pretrained(tmp_path / "one")
+    assert model.config.hidden_size == 160 and model.config.model_type == "bert"
+    theirs = SentenceTransformer(str(tmp_path / "one"), device="cpu").encode(TEXTS[:9], normalize_embeddings=True)
+    ours = Embedder(str(tmp_path / "one"), normalize=True).texts(TEXTS[:9])
+    assert np.allclose(theirs, ours, atol=1e-5)
+    run("retrieval", "--model", tmp_path / "one", "--documents", documents, "--output", tmp_path / "two")
+    again = SentenceTransformer(str(tmp_path / "two"), device="cpu").encode(TEXTS[:9], normalize_embeddings=True)
+    assert again.shape == theirs.shape
+
+
+def test_rows_are_trained_on_after_the_channel_is_added(tiny_bert, documents, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"query": t.split()[1], "positive": t}) + "\n" for t in TEXTS[::40]))
+    options = ["--train", rows, "--documents", documents, "--validation-share", "0", "--output", tmp_path / "out"]
+    run("retrieval", "--model", tiny_bert, *options)
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results["pairs"]["train"] == len(TEXTS[::40]) and results["best"]["steps"]
+    assert BertModel.from_pretrained(tmp_path / "out").config.hidden_size == 160
+
+
+def test_an_encoder_of_another_language_is_trained_as_a_new_one(tiny_bert, documents, tmp_path, capsys, monkeypatch):
+    run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "start")
+    monkeypatch.setattr(kinds, "balance", lambda *given: 6.0)
+    options = ["--documents", documents, "--mined-pairs", "40", "--output", tmp_path / "out", "--dry-run"]
+    run("retrieval", "--model", tmp_path / "start", *options)
+    printed = capsys.readouterr().out
+    assert "using --learning-rate 0.001" in printed and "of words" not in printed.rpartition("using")[2]
