@@ -14,7 +14,7 @@ Shapes: `H` hidden size before, `E` new dimensions, `V` vocabulary, `T` texts, `
 import copy
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -46,10 +46,15 @@ def can_widen(model: SentenceTransformer) -> bool:
     return all(isinstance(module, Normalize) for module in modules[2:])
 
 
-def words_dimensions(config: Any) -> int:
-    """The number of last hidden dimensions that are a channel of words; 0 without one."""
-    number = getattr(config, "words_dimensions", 0)
-    return number if isinstance(number, int) and 0 < number < config.hidden_size else 0
+def words_dimensions(model: PreTrainedModel) -> int:
+    """The number of last hidden dimensions that are a channel of words; 0 without one.
+
+    After training, layers write to the channel too: it is then a part of the model, and none that can be replaced.
+    """
+    number, size = getattr(model.config, "words_dimensions", 0), model.config.hidden_size
+    if type(number) is not int or not 1 < number < size:
+        return 0
+    return 0 if model.encoder.layer[-1].output.dense.weight[size - number :].any() else number
 
 
 class _Text(NamedTuple):
@@ -73,7 +78,7 @@ def add_words_channel(
         multiple: the length of the new part of a vector, as a multiple of the old part.
     """
     old = model[0].model
-    hidden = old.config.hidden_size - words_dimensions(old.config)
+    hidden = old.config.hidden_size - words_dimensions(old)
     wide = widen(old, _DIMENSIONS) if hidden == old.config.hidden_size else old
     wide.config.words_dimensions = wide.config.hidden_size - hidden
     model[0].model = wide
@@ -202,7 +207,9 @@ def _tokens(model: SentenceTransformer, texts: Sequence[str], prompt: str | None
 def _lengths(encoded: Sequence[_Text], tokens: Sequence[np.ndarray]) -> np.ndarray:
     """(T,) about the length of the old part of the vectors of texts, by the logarithm of their number of tokens."""
     known = np.log([len(text.tokens) for text in encoded])
-    line = np.polynomial.Polynomial.fit(known, np.log([text.length for text in encoded]), 1)
+    line = np.polynomial.Polynomial.fit(
+        known, np.log([text.length for text in encoded]), int(known.min() < known.max())
+    )
     return np.exp(line(np.clip(np.log([len(ids) for ids in tokens]), known.min(), known.max())))
 
 
@@ -222,7 +229,8 @@ def _token_weights(encoded: Sequence[_Text], tokens: Sequence[np.ndarray], vocab
 def _write(model: PreTrainedModel, hidden: int, tokens: np.ndarray, channel: Tensor, gain: float) -> None:
     """Writes what tokens say, made small at the first layer and large again by the last LayerNorm."""
     table, norms = model.embeddings.word_embeddings.weight, _norms(model)
-    small = (_SHARE * table[:, :hidden].square().sum(dim=1).mean() / channel.square().sum(dim=1).mean()).sqrt().cpu()
+    size = channel.square().sum(dim=1).mean().clamp(min=1e-12)  # 0 if no text has a known word
+    small = (_SHARE * table[:, :hidden].square().sum(dim=1).mean() / size).sqrt().cpu()
     table[torch.from_numpy(tokens), hidden:] = (channel * small).to(table.device)
     norms[-1].weight[hidden:] /= small
     norms[-1].bias[hidden:] = -gain / small

@@ -12,7 +12,7 @@ from transformers import BertModel
 from mybert import Embedder, cli
 from mybert.retrieval import kinds
 from mybert.retrieval.teacher import analyse
-from mybert.retrieval.words_channel import add_words_channel, can_widen, widen
+from mybert.retrieval.words_channel import add_words_channel, can_widen, widen, words_dimensions
 
 SUBJECTS = ("cat", "dog", "ship", "train", "river", "mountain", "king", "doctor", "garden", "market")
 VERBS = ("sees", "paints", "leaves", "follows", "remembers", "describes")
@@ -72,6 +72,25 @@ def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens
     assert agreement(new) > agreement(before) + 0.05
 
 
+@pytest.mark.filterwarnings("error::numpy.exceptions.RankWarning")
+def test_texts_without_known_words_leave_finite_vectors(tiny_bert):
+    model = SentenceTransformer(str(tiny_bert), device="cpu")
+    add_words_channel(model, ["Who?"], ["Where?", "What?"], analyse(TEXTS, 0), 0.5)
+    assert np.isfinite(model.encode(["Who?", *TEXTS[:2]])).all()
+
+
+@pytest.mark.parametrize("number", ["128", True, 8, 160, 1000])
+def test_only_dimensions_that_no_layer_writes_are_replaced(tiny_bert, number):
+    """Of a trained model they are kept: a new channel is added beside them."""
+    model = widen(BertModel.from_pretrained(tiny_bert), 128)
+    model.config.words_dimensions = 128
+    assert words_dimensions(model) == 128
+    torch.nn.init.normal_(model.encoder.layer[-1].output.dense.weight)
+    assert words_dimensions(model) == 0
+    model.config.words_dimensions = number
+    assert words_dimensions(model) == 0
+
+
 def run(task: str, *options: object, expected: int = 0) -> None:
     assert cli.main(["finetune", "--task", task, *map(str, options)]) == expected
 
@@ -103,6 +122,8 @@ def test_rows_are_trained_on_after_the_channel_is_added(tiny_bert, documents, tm
     results = json.loads((tmp_path / "out/results.json").read_text())
     assert results["pairs"]["train"] == len(TEXTS[::40]) and results["best"]["steps"]
     assert BertModel.from_pretrained(tmp_path / "out").config.hidden_size == 160
+    run("retrieval", "--model", tmp_path / "out", "--documents", documents, "--output", tmp_path / "again")
+    assert BertModel.from_pretrained(tmp_path / "again").config.hidden_size == 288, "the trained channel is kept"
 
 
 def test_an_encoder_of_another_language_is_trained_as_a_new_one(tiny_bert, documents, tmp_path, capsys, monkeypatch):
