@@ -122,13 +122,9 @@ class Retrieval:
         self.start = copy.deepcopy(self.model)
         length, self.model.max_seq_length = self.model.max_seq_length, self._length
         passages = [pair.positive for pair in excerpts(pairs, seed)]
-        add_words_channel(
-            self.model,
-            [pair.query for pair in pairs],
-            [*passages, *documents][:_MOST_REGRESSED],
-            self._words,
-            self.ratio,
-        )
+        passages = [*passages, *documents][:_MOST_REGRESSED]
+        prompts = self.model.prompts.get("query"), self._passage_prompt
+        add_words_channel(self.model, [pair.query for pair in pairs], passages, self._words, self.ratio, *prompts)
         self.model.max_seq_length = length
         self._config = self.model[0].model.config
 

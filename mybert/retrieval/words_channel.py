@@ -68,7 +68,13 @@ class _Text(NamedTuple):
 
 
 def add_words_channel(
-    model: SentenceTransformer, queries: Sequence[str], passages: Sequence[str], words: Pipeline, multiple: float
+    model: SentenceTransformer,
+    queries: Sequence[str],
+    passages: Sequence[str],
+    words: Pipeline,
+    multiple: float,
+    query_prompt: str | None = None,
+    passage_prompt: str | None = None,
 ) -> None:
     """Adds the channel to a model for which `can_widen`.
 
@@ -86,7 +92,7 @@ def add_words_channel(
     was_training = model.training
     model.eval()
     draw = random.Random(0)
-    sides = [(list(queries), model.prompts.get("query")), (list(passages), _passage_prompt(model))]
+    sides = [(list(queries), query_prompt), (list(passages), passage_prompt)]
     sample = [(draw.sample(texts, min(len(texts), _SAMPLE // 2)), prompt) for texts, prompt in sides]
     _keep_sizes(model, hidden, sample)
     encoded = list(_probed(model, hidden, sample))
@@ -101,6 +107,7 @@ def add_words_channel(
     ridge = Ridge(_RIDGE, fit_intercept=False, solver="sparse_cg", max_iter=100).fit(weights[:, used], targets)
     gain = np.concatenate([text.gains for text in encoded]).mean()
     _write(wide, hidden, used, torch.from_numpy(ridge.coef_.T.astype(np.float32)), float(gain))
+    _set_length(model, hidden, sample, multiple)
     model.train(was_training)
 
 
@@ -140,11 +147,6 @@ def widen(old: PreTrainedModel, least: int) -> PreTrainedModel:
 def _norms(model: PreTrainedModel) -> list[nn.LayerNorm]:
     layers = [norm for layer in model.encoder.layer for norm in (layer.attention.output, layer.output)]
     return [part.LayerNorm for part in (model.embeddings, *layers)]
-
-
-def _passage_prompt(model: SentenceTransformer) -> str | None:
-    names = ("document", "passage", "corpus")
-    return next((model.prompts[name] for name in names if model.prompts.get(name)), None)
 
 
 Side = tuple[list[str], str | None]
@@ -234,3 +236,17 @@ def _write(model: PreTrainedModel, hidden: int, tokens: np.ndarray, channel: Ten
     table[torch.from_numpy(tokens), hidden:] = (channel * small).to(table.device)
     norms[-1].weight[hidden:] /= small
     norms[-1].bias[hidden:] = -gain / small
+
+
+@torch.no_grad()
+def _set_length(model: SentenceTransformer, hidden: int, sample: Sequence[Side], multiple: float) -> None:
+    """Makes the new part of vectors as long as asked; differences among the occurrences of a token make it longer."""
+    ratios = []
+    for texts, prompt in sample:
+        for features in _features(model, texts[: _DEVIATIONS // 2], prompt):
+            vectors = model[1](model[0](features))["sentence_embedding"].float()
+            ratios.append(vectors[:, hidden:].norm(dim=-1) / vectors[:, :hidden].norm(dim=-1))
+    factor = multiple / torch.cat(ratios).mean().clamp(min=1e-6)
+    last = _norms(model[0].model)[-1]
+    last.weight[hidden:] *= factor
+    last.bias[hidden:] *= factor
