@@ -108,7 +108,7 @@ class Retrieval:
             if self._is_retriever and self._config.words_weight > _FOREIGN:
                 self._begin_anew()
         self.has_words &= bool(pairs.pairs)
-        if self.has_words:
+        if self.has_words and not settings.dry_run:
             self._add_words(pairs.pairs, whole, seed)
         return pairs, texts, len(documents)
 

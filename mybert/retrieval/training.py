@@ -163,7 +163,7 @@ def _print_plan(job: Job) -> None:
     rows: list[tuple[str, Any]] = [("documents", job.documents)] if job.documents else []
     rows += [(f"mined: {kind}", count) for kind, count in job.mined.items()]
     rows.append(("held-out queries", len(job.held_out.relevant())))
-    if job.kind.has_words:
+    if job.kind.start is not job.kind.model:
         before, after = (model.get_embedding_dimension() for model in (job.kind.start, job.kind.model))
         rows.append(("dimensions of the vectors", f"{before} + {after - before} of words"))
     if job.trains:

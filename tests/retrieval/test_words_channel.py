@@ -98,6 +98,9 @@ def run(task: str, *options: object, expected: int = 0) -> None:
 def test_documents_alone_make_a_bert_that_transformers_reads_and_a_second_run_replaces_the_channel(
     tiny_bert, documents, tmp_path, capsys
 ):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kinds, "add_words_channel", None)
+        run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "one", "--dry-run")
     run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "one")
     printed = capsys.readouterr().out
     assert "32 + 128 of words" in printed and "steps" not in printed
