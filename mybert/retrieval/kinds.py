@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -122,7 +123,9 @@ class Retrieval:
         self.start = copy.deepcopy(self.model)
         length, self.model.max_seq_length = self.model.max_seq_length, self._length
         passages = [pair.positive for pair in excerpts(pairs, seed)]
-        passages = [*passages, *documents][:_MOST_REGRESSED]
+        passages += documents
+        if len(passages) > _MOST_REGRESSED:
+            passages = random.Random(seed).sample(passages, _MOST_REGRESSED)
         prompts = self.model.prompts.get("query"), self._passage_prompt
         add_words_channel(self.model, [pair.query for pair in pairs], passages, self._words, self.ratio, *prompts)
         self.model.max_seq_length = length

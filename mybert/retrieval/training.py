@@ -226,9 +226,8 @@ def _train(job: Job, folder: RunFolder, trainer: Any, evaluator: Any) -> None:
     evaluate("held_out", kind.model)
     if evaluator:
         _print_scores(job, scores)
-    if trainer or job.arguments.process_index == 0:
-        kind.save(folder.path)
-        _write_results(job, folder, _amounts(job, folder, trainer), scores)
+    kind.save(folder.path)
+    _write_results(job, folder, _amounts(job, folder, trainer), scores)
     for checkpoint in run.glob(f"*{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(checkpoint)
 

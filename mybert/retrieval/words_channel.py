@@ -107,7 +107,8 @@ def add_words_channel(
     ridge = Ridge(_RIDGE, fit_intercept=False, solver="sparse_cg", max_iter=100).fit(weights[:, used], targets)
     gain = np.concatenate([text.gains for text in encoded]).mean()
     _write(wide, hidden, used, torch.from_numpy(ridge.coef_.T.astype(np.float32)), float(gain))
-    _set_length(model, hidden, sample, multiple)
+    if ridge.coef_.any():  # otherwise no text has a known word, and what LayerNorm adds would be all that grows
+        _set_length(model, hidden, sample, multiple)
     model.train(was_training)
 
 

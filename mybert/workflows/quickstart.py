@@ -146,11 +146,7 @@ def _build_corpus(settings: QuickstartSettings, tokenizer: str, corpus: str) -> 
     if settings.resume and has_examples_of(settings, corpus, ("seed",)):
         return
     is_documentation = all(map(is_python_docs, settings.text))
-    print(
-        "splitting the documents into sentences and tokens"
-        + (", about a minute on two free CPU cores" if is_documentation else ""),
-        flush=True,
-    )
+    print("splitting the documents into sentences and tokens", flush=True)
     documents: dict[str, Any] = {"validation_share": 0.05}
     if not is_documentation:
         per_file = is_document_per_file(settings.text)

@@ -136,3 +136,13 @@ def test_an_encoder_of_another_language_is_trained_as_a_new_one(tiny_bert, docum
     run("retrieval", "--model", tmp_path / "start", *options)
     printed = capsys.readouterr().out
     assert "using --learning-rate 0.001" in printed and "of words" not in printed.rpartition("using")[2]
+
+
+def test_passages_of_many_documents_are_drawn_from_all_of_them(tiny_bert, documents, tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(kinds, "_MOST_REGRESSED", 100)
+    monkeypatch.setattr(kinds, "excerpts", lambda pairs, seed: [])
+    monkeypatch.setattr(kinds, "add_words_channel", lambda model, queries, passages, *others: given.extend(passages))
+    run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out")
+    places = [TEXTS.index(text) for text in given]
+    assert len(places) == 100 and min(places) < len(TEXTS) / 2 < max(places)
