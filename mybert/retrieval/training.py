@@ -1,11 +1,14 @@
 """`mybert finetune --task retrieval` and `--task reranking`: queries and passages → a sentence-transformers model."""
 
+import contextlib
 import copy
 import dataclasses
 import math
 import shutil
+import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +18,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
 from modeling_mybert import use_for_bert
 from mybert.artifacts.manifest import HISTORY, RESULTS, identity, versions, write_json
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, resuming_call
 from mybert.common.tables import format_cell, print_table
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import BATCH, FinetuneSettings
@@ -84,22 +87,33 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
     if not settings.dry_run:
         folder = RunFolder(settings, STAGE, inputs.values())
         folder.keep_precision(arguments)
+        known = {name: identity(path) for name, path in inputs.items()}
+        folder.check_same(settings, known, arguments, decisive_arguments(arguments))
+        if folder.was_complete:
+            print(f"the run in {folder.path} is finished: nothing is left to compute")
+            return folder.path
     set_seed(arguments.seed)
     with use_for_bert():
         job = _prepare(settings, arguments)
+        _print_plan(job)
         if folder is None:
-            _print_plan(job)
             return Path(settings.output)
-        known = {name: identity(path) for name, path in inputs.items()}
-        folder.check_same(settings, known, job.arguments, decisive_arguments(job.arguments))
-        if job.arguments.process_index == 0:
-            _print_plan(job)
         stop = StopOnSignal(STAGE)
         evaluator = _evaluator(job)
         trainer = _build_trainer(job, folder.path / _RUNS, stop, evaluator) if job.trains else None
-        with folder.opened(trainer), on_signals(stop.ask):
-            _train(job, folder, trainer, evaluator)
+        with folder.opened(trainer), _naming_resume():
+            _train(job, folder, trainer, stop, evaluator)
     return folder.path
+
+
+@contextlib.contextmanager
+def _naming_resume() -> Iterator[None]:
+    """Says how to continue after a Ctrl-C that `StopOnSignal` does not handle."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\n`{resuming_call(STAGE)}` continues", file=sys.stderr)
+        raise
 
 
 def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
@@ -210,7 +224,7 @@ def _build_trainer(job: Job, run: Path, stop: StopOnSignal, evaluator: Any) -> A
     return trainer
 
 
-def _train(job: Job, folder: RunFolder, trainer: Any, evaluator: Any) -> None:
+def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evaluator: Any) -> None:
     kind, run = job.kind, folder.path / _RUNS
     scores: dict[str, dict[str, Any]] = {}
 
@@ -220,7 +234,8 @@ def _train(job: Job, folder: RunFolder, trainer: Any, evaluator: Any) -> None:
             scores[name] = {"metrics": metrics, "intervals_95": {METRIC: _interval(evaluator.of_queries)}}
 
     if trainer:
-        trainer.run(find_checkpoint(run), lambda: evaluate("start", kind.start))
+        with on_signals(stop.ask):
+            trainer.run(find_checkpoint(run), lambda: evaluate("start", kind.start))
     else:
         evaluate("start", kind.start)
     evaluate("held_out", kind.model)

@@ -147,6 +147,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(finetune, rows, documents, tm
     assert "2 of 6 planned steps" in finetune("retrieval", *options, "--resume")
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert "is finished: nothing is left to compute" in finetune("retrieval", *options, "--resume")
     assert "out exists; add --overwrite" in finetune("retrieval", *options, expected=2)
     finetune("retrieval", *options, "--overwrite")
 

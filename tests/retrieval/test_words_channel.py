@@ -1,6 +1,7 @@
 """A channel of words: what it keeps, what it adds, and who reads the result."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.linear_model import Ridge
 from transformers import BertModel
 
 from mybert import Embedder, cli
-from mybert.retrieval import kinds
+from mybert.retrieval import kinds, trainer, training
 from mybert.retrieval.teacher import analyse
 from mybert.retrieval.words_channel import add_words_channel, can_widen, widen, words_dimensions
 
@@ -146,3 +147,22 @@ def test_passages_of_many_documents_are_drawn_from_all_of_them(tiny_bert, docume
     run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out")
     places = [TEXTS.index(text) for text in given]
     assert len(places) == 100 and min(places) < len(TEXTS) / 2 < max(places)
+
+
+def test_ctrl_c_in_the_evaluation_names_the_command_that_goes_on_and_a_finished_run_is_not_repeated(
+    tiny_bert, documents, tmp_path, monkeypatch, capsys
+):
+    out, options = tmp_path / "out", ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out"]
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.HeldOutRetrieval, "__call__", lambda *_: signal.raise_signal(signal.SIGINT))
+        run("retrieval", *options, expected=130)
+    printed = capsys.readouterr().err
+    assert printed.endswith("\n`mybert finetune … --resume` continues\nmybert finetune: interrupted\n")
+    assert {path.name for path in out.iterdir()} == {"manifest.json"}
+    run("retrieval", *options, "--resume")
+    assert "is finished" not in capsys.readouterr().out
+    monkeypatch.setattr(training, "_prepare", None)
+    before = {path: path.read_bytes() for path in out.rglob("*")}
+    run("retrieval", *options, "--resume")
+    assert f"the run in {out} is finished: nothing is left to compute" in capsys.readouterr().out
+    assert before == {path: path.read_bytes() for path in out.rglob("*")}
