@@ -16,7 +16,7 @@ from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress, Reranker
 from mybert.retrieval.passages import PassageCutter, passage_sizes
 from mybert.retrieval.ranking import combined, words_unit
-from mybert.retrieval.records import Hit, IndexedDocument, as_document
+from mybert.retrieval.records import Hit, IndexedDocument, UnusableQuery, as_document
 from mybert.retrieval.segments import Segment, write_segment
 from mybert.retrieval.settings import FIXED, IndexSettings
 from mybert.retrieval.store import Place, SegmentStore
@@ -48,9 +48,9 @@ class Index:
 
     def __init__(self, folder: str | PathLike[str], *, model: str | None = None, **options: Any):
         self.folder, self._options, self.store = Path(folder), options, SegmentStore(Path(folder))
-        self.model = os.fspath(model or self.store.manifest["inputs"]["model"]["path"])
-        self._encoder: Encoder | None = None
-        self._analyzer = Analyzer(self.store.manifest["language"])
+        self._given_model = None if model is None else os.fspath(model)
+        self._loaded: tuple[dict[str, str], Encoder] | None = None  # what made the index, and its encoder
+        self._last_analyzer: Analyzer | None = None
         self._words: tuple[tuple[int, int], Words] | None = None
         self._sample: tuple[tuple[int, int], np.ndarray] | None = None
         self._rerankers: dict[str, Reranker] = {}
@@ -74,7 +74,7 @@ class Index:
         chosen |= dict(zip(("passage_tokens", "overlap"), sizes, strict=True))
         SegmentStore.create(folder, settings, identity(path), made | chosen)
         index = cls(folder, **options)
-        index._encoder = encoder
+        index._loaded = index.store.manifest["inputs"]["model"], encoder
         return index
 
     def __len__(self) -> int:
@@ -88,12 +88,20 @@ class Index:
 
     @property
     def encoder(self) -> Encoder:
-        """The model; loaded when it is first needed."""
-        if self._encoder is None:
-            recorded = self.store.manifest["inputs"]["model"]
-            check_maker(self.folder, recorded, self.model, "index the documents again")
-            self._encoder = Encoder(self.model, **self._options)
-        return self._encoder
+        """The model that made the index as it is now; loaded when it is first needed."""
+        recorded = self.store.manifest["inputs"]["model"]
+        if self._loaded is None or self._loaded[0] != recorded:
+            model = self._given_model or recorded["path"]
+            check_maker(self.folder, recorded, model, "index the documents again")
+            self._loaded = recorded, Encoder(model, **self._options)
+        return self._loaded[1]
+
+    @property
+    def _analyzer(self) -> Analyzer:
+        language = self.store.manifest["language"]
+        if self._last_analyzer is None or self._last_analyzer.language != language:
+            self._last_analyzer = Analyzer(language)
+        return self._last_analyzer
 
     def reranker(self, name: str) -> Reranker:
         """A cross-encoder; loaded when it is first needed."""
@@ -118,11 +126,11 @@ class Index:
             reranker: a cross-encoder that scores the passages found and sorts them anew.
         """
         if mode not in MODES:
-            raise UserError(f"mode: expected {' or '.join(MODES)}, found {short(mode)}")
+            raise UnusableQuery(f"mode: expected {' or '.join(MODES)}, found {short(mode)}")
         if not query.strip():
-            raise UserError("the query is empty; write some words")
+            raise UnusableQuery("the query is empty; write some words")
         if top_k < 1:
-            raise UserError(f"top_k: expected 1 or more, found {top_k}")
+            raise UnusableQuery(f"top_k: expected 1 or more, found {top_k}")
         self.store.refresh()
         allowed = self.store.allowed(where or {})
         rows, scores = self._ranked(query, mode, allowed, max(_DEPTH, 5 * top_k))

@@ -13,6 +13,10 @@ from mybert.common.json_io import unwritable
 from mybert.io.record_formats import rename_taken
 
 
+class UnusableQuery(UserError):
+    """What is asked of an index has no answer; other errors are of the index and its models."""
+
+
 @dataclass(frozen=True)
 class IndexedDocument:
     """A document to be indexed. `columns` are kept, and searches can be filtered by them."""

@@ -12,6 +12,7 @@ from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
 from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError, cause, short, short_list
 from mybert.embedding.settings import check_index
+from mybert.retrieval.records import UnusableQuery
 from mybert.retrieval.segments import Segment, flush, inode_of, merge_segments
 from mybert.retrieval.settings import FIXED
 from mybert.retrieval.words import best_rows
@@ -81,7 +82,7 @@ class SegmentStore:
             columns = {name for segment in self.segments for name in segment.column_names()}
             if unknown := [name for name in where if name not in columns]:
                 there = short_list(sorted(columns)) or "none"
-                raise UserError(f"no document has the column {short(unknown[0])} (there are: {there})")
+                raise UnusableQuery(f"no document has the column {short(unknown[0])} (there are: {there})")
         return allowed
 
     def nearest(self, vector: np.ndarray, allowed: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +104,11 @@ class SegmentStore:
 
     def refresh(self) -> None:
         """Reads the index again if another process has changed it."""
-        if _state(self.folder) != self.state:
+        try:
+            state = _state(self.folder)
+        except OSError as error:
+            raise UserError(f"the index {self.folder} was moved or deleted ({cause(error)})") from error
+        if state != self.state:
             self._read()
 
     def _read(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from mybert.common.errors import UserError, short
 from mybert.common.text_windows import window_count
 from mybert.embedding.vector_files import json_vectors, vector_column
+from mybert.retrieval.records import UnusableQuery
 from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, ServedCheckpoint
 from mybert.serving.forms import Body, Refused, Work, check_parameters, field, json_bytes, texts_in
 
@@ -113,8 +114,10 @@ def search(served: ServedCheckpoint, body: Body) -> Work:
 
     def answer(results: list) -> bytes:
         (outcome,) = results
-        if isinstance(outcome, UserError):
+        if isinstance(outcome, UnusableQuery):
             raise Refused(422, str(outcome))
+        if isinstance(outcome, UserError):
+            raise Refused(503, str(outcome), "Unhealthy", {"retry-after": "5"})
         return json_bytes({"results": outcome})
 
     return Work(tokens, lambda _: ([arguments], [tokens]), answer)

@@ -286,7 +286,7 @@ def test_a_kill_at_any_file_operation_leaves_the_index_before_or_after_a_change(
 
     def opened() -> Index:
         index = Index(folder)
-        index._encoder = loaded
+        index._loaded = index.store.manifest["inputs"]["model"], loaded
         return index
 
     def found(index: Index) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """`mybert serve INDEX`: `/search` against `Index.search`."""
 
 import json
+import shutil
 
 import pytest
 
@@ -73,3 +74,18 @@ def test_settings_without_effect_are_refused(index, models):
         ServeSettings(str(index), pooling="mean")
     with pytest.raises(UserError, match="--reranker has no effect on a checkpoint"):
         ServeSettings(str(models("encoder")), reranker="x")
+
+
+def test_an_index_that_is_moved_or_made_again_while_it_is_served(serve, index, tiny_bert, tmp_path):
+    """The new one has another model and another language."""
+    moved, query = tmp_path / "index", {"query": "sleeping cats", "top_k": 2}
+    shutil.copytree(index, moved)
+    service = serve(str(moved))
+    assert service.post("/search", query).status_code == 200
+    moved.rename(tmp_path / "elsewhere")
+    answer = service.post("/search", query)
+    assert answer.status_code == 503
+    assert answer.json()["error"].startswith(f"the index {moved} was moved or deleted")
+    mybert.build_index(tiny_bert, index.parent / "documents.jsonl", output=moved, language="de")
+    expected = [hit.record() for hit in Index(moved, device="cpu").search(**query)]
+    assert service.post("/search", query).json()["results"] == json.loads(json.dumps(expected))
