@@ -18,6 +18,8 @@ MANY_MARKS = 0.005
 """Share of characters that are removed as marks, above which words are confused; German loses 0.012."""
 SOME_UNKNOWN, MANY_UNKNOWN = 0.01, 0.05
 """Shares of [UNK] tokens from which a vocabulary fits a text poorly, or not."""
+FORMATS = "\u00ad\u200b-\u200d\u2060"
+"""Characters within words that are not seen (soft hyphen, joiners, word break), for a regular expression."""
 LANGUAGES = "an ISO 639 code such as en, ja or zh"
 
 
@@ -46,4 +48,4 @@ def marks() -> str:
     `\\w` leaves them out, so that it splits the words of Hindi and Thai at their vowels.
     """
     characters = (c for c in map(chr, range(0xA0, 0x20000)) if unicodedata.category(c)[0] == "M")
-    return "".join(characters) + "\u00ad\u200b-\u200d\u2060"
+    return "".join(characters) + FORMATS

@@ -9,7 +9,7 @@ import numpy as np
 from mybert.common.errors import UserError
 from mybert.corpus.text.sentences import sentence_splitter
 from mybert.retrieval.ranking import combined
-from mybert.retrieval.words import Words, guess_language
+from mybert.retrieval.words import Words, count_words, guess_language
 
 Encode = Callable[[list[str]], np.ndarray]
 """From texts to (texts, H) float32, vectors of length 1."""
@@ -51,11 +51,11 @@ def balance(
     by_sentence, by_title = [], []
     for place in places:
         sentences = [" ".join(one.split()) for one in split(texts[place][:_CHARACTERS])]
-        long = [number for number, one in enumerate(sentences) if len(one.split()) >= _LEAST_WORDS]
+        long = [number for number, one in enumerate(sentences) if count_words(one) >= _LEAST_WORDS]
         if len(sentences) >= 3 and long and len(by_sentence) < _SAMPLE:
             taken = draw.choice(long)
             by_sentence.append((sentences[taken], " ".join(sentences[:taken] + sentences[taken + 1 :])))
-        if len(titles[place].split()) >= _LEAST_WORDS and len(by_title) < _SAMPLE:
+        if count_words(titles[place]) >= _LEAST_WORDS and len(by_title) < _SAMPLE:
             by_title.append((titles[place], " ".join(sentences)))
     by_title = list(dict(by_title).items())  # a title of several documents says nothing about one
     reciprocal_ranks = [

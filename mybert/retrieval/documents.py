@@ -15,7 +15,7 @@ from mybert.io.documents import read_documents
 from mybert.io.record_formats import TextColumn
 from mybert.retrieval.collections import joined
 from mybert.retrieval.pairs import Pair, Pairs
-from mybert.retrieval.words import guess_language
+from mybert.retrieval.words import count_words, guess_language, spaced_words, split_words
 from mybert.rows.column_roles import usual_columns
 from mybert.rows.similar_rows import SIMILAR, plain_text
 
@@ -86,7 +86,7 @@ def cut(document: int, title: str, text: str, split: Splitter) -> Iterator[Passa
         words = 0
         for sentence in split(section):
             sentence = " ".join(sentence.split())
-            size = len(sentence.split())
+            size = count_words(sentence)
             if words and words + size > 1.5 * _PASSAGE:
                 yield Passage(document, title, heading, tuple(sentences))
                 sentences, words = [], 0
@@ -139,7 +139,7 @@ class Miner:
     """
 
     def __init__(self, passages: Sequence[Passage], seed: int):
-        counts = Counter(word for passage in passages for word in set(plain_text(passage.text).split()))
+        counts = Counter(word for passage in passages for word in set(spaced_words(passage.text)))
         self.rarity = {word: log(len(passages) / count + 1) for word, count in counts.items()}
         self.passages, self.draw = passages, random.Random(seed)
 
@@ -170,7 +170,7 @@ class Miner:
         """The title of a document and the beginning of its text."""
         seen = set()
         for passage in self.passages:
-            if passage.document not in seen and len(passage.title.split()) >= _LEAST_WORDS:
+            if passage.document not in seen and count_words(passage.title) >= _LEAST_WORDS:
                 yield Pair(passage.title, passage.body, kind="title", source=passage.document)
             seen.add(passage.document)
 
@@ -189,7 +189,7 @@ class Miner:
         for passage in self.passages:
             for place, sentence in enumerate(passage.sentences[:-1]):
                 rest = " ".join(passage.sentences[place + 1 :])
-                if sentence.endswith(_QUESTION) and _words(sentence) >= _LEAST_WORDS <= _words(rest):
+                if sentence.endswith(_QUESTION) and count_words(sentence) >= _LEAST_WORDS <= count_words(rest):
                     yield Pair(sentence, rest, kind="question", source=passage.document)
 
     def _neighbours(self) -> Iterator[Pair]:
@@ -197,7 +197,7 @@ class Miner:
         for one, other in pairwise(self.passages):
             if one.document == other.document:
                 sentence = self.draw.choice(one.sentences[-3:])
-                if _words(sentence) >= _LEAST_WORDS:
+                if count_words(sentence) >= _LEAST_WORDS:
                     query = self._crop(sentence)
                     yield Pair(query, other.text, kind="neighbour", source=one.document)
 
@@ -205,17 +205,20 @@ class Miner:
         """A span of a passage as the query. Half of the passages lose it (Lee et al. 2019), the others keep it."""
         place = self.draw.randrange(len(passage.sentences))
         sentence = passage.sentences[place]
-        if _words(sentence) < _LEAST_WORDS:
+        if count_words(sentence) < _LEAST_WORDS:
             return None
         others = " ".join([*passage.sentences[:place], *passage.sentences[place + 1 :]])
-        remove = self.draw.random() < 0.5 and _words(others) >= 2 * _LEAST_WORDS
+        remove = self.draw.random() < 0.5 and count_words(others) >= 2 * _LEAST_WORDS
         positive = joined(passage.title, others) if remove else passage.text
         return Pair(self._crop(sentence), positive, kind="span", source=passage.document)
 
     def _keywords(self, passage: Passage) -> Pair | None:
-        """Rare words of one or two sentences of a passage, in their order, as the query."""
+        """Rare words of one or two sentences of a passage, in their order, as the query.
+
+        None where there are no spaces between words.
+        """
         place = self.draw.randrange(len(passage.sentences))
-        words = plain_text(" ".join(passage.sentences[place : place + self.draw.randint(1, 2)])).split()
+        words = spaced_words(" ".join(passage.sentences[place : place + self.draw.randint(1, 2)]))
         words = [word for word in dict.fromkeys(words) if len(word) > 1]
         size = min(self.draw.randint(*_KEYWORDS), len(words))
         if size < _KEYWORDS[0]:
@@ -227,11 +230,7 @@ class Miner:
 
     def _crop(self, sentence: str) -> str:
         """A random part of a sentence of at most `_MOST_WORDS` words."""
-        words = sentence.split()
+        words = split_words(sentence)
         size = min(self.draw.randint(_LEAST_WORDS, _MOST_WORDS), len(words))
         start = self.draw.randint(0, len(words) - size)
-        return " ".join(words[start : start + size])
-
-
-def _words(text: str) -> int:
-    return len(text.split())
+        return "".join(words[start : start + size]).strip()

@@ -5,7 +5,6 @@ Shapes: `B` pairs of a batch.
 
 import functools
 import random
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -25,13 +24,11 @@ from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.retrieval.balance import Encode
 from mybert.retrieval.pairs import Pair
-from mybert.retrieval.words import CJK, Analyzer, guess_language
+from mybert.retrieval.words import Analyzer, guess_language, split_words
 
 UNKNOWN = 8.0
 """Weight of BM25 from which the words alone teach."""
-_EXCERPT = (6, 48)  # words, or Chinese and Japanese characters
-_CHARACTER = re.compile(f"[{CJK}]")
-_WORD_OR_CHARACTER = re.compile(rf"(?:[{CJK}]|[^\s{CJK}]+)\s*")
+_EXCERPT = (6, 48)  # words
 _WHOLE = 0.1  # share of the passages
 _DIMENSIONS = 256  # of latent semantic analysis
 _MOST_TEXTS = 50_000  # that are analysed
@@ -78,12 +75,10 @@ def excerpts(pairs: Sequence[Pair], seed: int) -> list[Pair]:
 
 
 def _excerpt(text: str, draw: random.Random) -> str:
-    words, space = text.split(), " "
-    if len(_CHARACTER.findall(text)) > len(words):  # Chinese and Japanese have no spaces
-        words, space = _WORD_OR_CHARACTER.findall(text), ""
+    words = split_words(text)
     size = min(draw.randint(*_EXCERPT), len(words))
     start = draw.randint(0, len(words) - size)
-    return space.join(words[start : start + size]).strip()
+    return "".join(words[start : start + size]).strip()
 
 
 class Teacher:

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from mybert.common.errors import UserError, needing
-from mybert.common.languages import marks
+from mybert.common.languages import FORMATS, marks
 
 K1, B = 0.9, 0.4
 """Of BM25, as in Anserini."""
@@ -52,8 +53,21 @@ _LISTS = {  # stop words of bm25s, stemmer of Snowball
 }
 LANGUAGES = tuple(_LISTS)
 """Languages of `Analyzer`; `any` has neither stop words nor a stemmer."""
-CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-"""Chinese and Japanese characters, as a part of a character class: each is a word."""
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_BRAHMIC = (  # letters and marks of Thai, Lao, Burmese and Khmer, which have no spaces between words
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ece\u0edc-\u0edf"
+    "\u1000-\u103f\u1050-\u108f\u109a-\u109d\ua9e0-\ua9ef\uaa60-\uaa7f\u1780-\u17d3\u17d7\u17dc\u17dd"
+)
+_LETTER = rf"(?:(?![{marks()}])[{_BRAHMIC}][{marks()}]*)"
+"""A letter of these scripts with its marks."""
+_PIECE = re.compile(rf"(?:[{_CJK}]|{_LETTER}|[^\s{_CJK}{_BRAHMIC}]+)\s*")
+_SPACED = rf"[^\W{_CJK}{_BRAHMIC}]+(?:[{marks()}]+[^\W{_CJK}{_BRAHMIC}]*)*"
+"""A word of a script with spaces between words, with its marks."""
+_SPACED_WORD = re.compile(_SPACED)
+_WORD = re.compile(rf"{_SPACED}|[{_CJK}]")
+_WORD_OR_PAIR = re.compile(rf"{_WORD.pattern}|(?=({_LETTER}{_LETTER})){_LETTER}|(?<![{_BRAHMIC}{FORMATS}]){_LETTER}")
+_HAS_PAIRS = re.compile(f"[{_BRAHMIC}]")
+_FORMATS = re.compile(f"[{FORMATS}]")
 _SAMPLE, _SAMPLE_CHARACTERS = 500, 2000  # texts from which a language is guessed
 _LEAST_DIFFERENT = 4  # stop words; "dog" is one in Danish
 _LEAST_SHARE = 0.05  # of stop words, below which texts are in none of the languages
@@ -88,7 +102,8 @@ def _without_jax() -> Iterator[None]:
 class Analyzer:
     """From a text to the hashes of its words: lower-cased, without stop words, stemmed.
 
-    Each Chinese or Japanese character is a word.
+    In scripts without spaces, each Chinese or Japanese character is a word, and each pair of neighbouring letters in
+    Thai, Lao, Khmer and Burmese. Soft hyphens, ligatures and composed letters make no difference.
 
     Args:
         language: one of `LANGUAGES`.
@@ -104,22 +119,27 @@ class Analyzer:
         self._stop_words = stop_words(name)
         self._stem = Stemmer.Stemmer(stemmer).stemWord if stemmer else str
         self._hashes: dict[str, int | None] = {}
-        self._word = re.compile(rf"[{CJK}]|(?:(?![{CJK}])[\w{marks()}])+")
 
     def hashes(self, text: str) -> list[int]:
         """The hash of each word that is no stop word."""
         known = self._hashes
-        words = (_ASCII_WORD if text.isascii() else self._word).findall(text)
-        hashes = [known[word] if word in known else self._hash(word) for word in words]
+        hashes = [known[word] if word in known else self._hash(word) for word in _words(text)]
         return [value for value in hashes if value is not None]
 
     def spans(self, text: str, query: str) -> list[tuple[int, int]]:
         """Start and end of each word of `text` that is also in `query`, in any of its forms."""
         wanted = set(self.hashes(query))
-        return [match.span() for match in self._word.finditer(text) if wanted.intersection(self.hashes(match[0]))]
+        spans: list[tuple[int, int]] = []
+        for match in _WORD_OR_PAIR.finditer(text):
+            start, end = match.span(1) if match[1] else match.span()
+            if not wanted.isdisjoint(self.hashes(text[start:end])):
+                if spans and start < spans[-1][1]:  # pairs of letters overlap
+                    start, _ = spans.pop()
+                spans.append((start, end))
+        return spans
 
     def _hash(self, word: str) -> int | None:
-        lower = word.lower()
+        lower = unicodedata.normalize("NFKC", _FORMATS.sub("", word)).lower()
         value = None
         if lower not in self._stop_words:
             digest = hashlib.blake2b(self._stem(lower).encode(errors="surrogatepass"), digest_size=8).digest()
@@ -127,6 +147,32 @@ class Analyzer:
         if len(self._hashes) < _REMEMBERED:
             self._hashes[word] = value
         return value
+
+
+def _words(text: str) -> list[str]:
+    if text.isascii():
+        return _ASCII_WORD.findall(text)
+    if _HAS_PAIRS.search(text):
+        return [match[1] or match[0] for match in _WORD_OR_PAIR.finditer(text)]
+    return _WORD.findall(text)
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text as they are written, each with the space after it.
+
+    In scripts without spaces, a character with its marks.
+    """
+    return _PIECE.findall(text)
+
+
+def count_words(text: str) -> int:
+    """The number of `split_words`."""
+    return len(text.split() if text.isascii() else split_words(text))
+
+
+def spaced_words(text: str) -> list[str]:
+    """The words in lower case without punctuation, of scripts with spaces between words."""
+    return (_ASCII_WORD if text.isascii() else _SPACED_WORD).findall(text.lower().replace("_", " "))
 
 
 def guess_language(texts: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import unicodedata
 
 import pytest
 
@@ -52,6 +53,25 @@ def test_every_rule_finds_pairs_whose_query_is_from_its_document(documents):
         assert len(words) <= 16
     assert Miner(passages, seed=1).pairs(300).pairs == found
     assert Miner(passages, seed=2).pairs(300).pairs != found
+
+
+@pytest.mark.parametrize(
+    "text", ["今天天气很好。我们去{}园玩了。", "วันนี้อากาศดีมากเราไปสวนสาธารณะ{}", "हिन्दी भाषा में लिखना {} है।"]
+)
+def test_documents_in_other_scripts_give_queries_of_whole_letters(tmp_path, text):
+    """A query is a part of its document, and marks stay with their letters."""
+    file, letters = tmp_path / "documents.jsonl", "公東京北南" if "今" in text else "กขคงจ" if "ว" in text else "कखगघच"
+    rows = [{"text": text.format(letter * 3)} for letter in letters]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    passages = read_passages([str(file)], {}, "strict")
+    assert len(passages) == len(rows)
+    found = Miner(passages, seed=1).pairs(40).pairs
+    assert len(found) >= 10
+    for pair in found:
+        assert len(pair.query) < len(rows[0]["text"])
+        for word in pair.query.split() if pair.kind == "keywords" else [pair.query.replace(" ", "")]:
+            rest = rows[pair.source]["text"].replace(" ", "").partition(word)[2]
+            assert unicodedata.category((rest or "a")[0])[0] != "M"
 
 
 def test_headings_of_plain_text_are_queries_for_their_sections(tmp_path):

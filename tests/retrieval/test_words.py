@@ -100,6 +100,37 @@ def test_chinese_and_german_words_are_found():
     assert best_positive(Words.of(texts, "de").scores("Haus"), 3).tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("คอมพิวเตอร์", ["การเรียนรู้ของเครื่องคอมพิวเตอร์", "กรุงเทพเป็นเมืองหลวง", "ปู"]),
+        ("ปู", ["ปู", "กรุงเทพเป็นเมืองหลวง", "การเรียนรู้"]),
+        ("ກິນ", ["ຂ້ອຍມັກກິນເຂົ້າ", "ນະຄອນຫຼວງວຽງຈັນ", ""]),
+        ("ភាសា", ["ខ្ញុំចូលចិត្តភាសាខ្មែរ", "រាជធានីភ្នំពេញ", ""]),
+        ("ဘာသာ", ["မြန်မာဘာသာစကား", "ရန်ကုန်မြို့", ""]),
+    ],
+)
+def test_words_of_scripts_without_spaces_are_found_and_marked(query, texts):
+    """Marks stay with their letter, so that the highlighted part of a text is the query."""
+    assert best_positive(Words.of(texts, "any").scores(query), 3).tolist() == [0]
+    assert [texts[0][a:b] for a, b in Analyzer("any").spans(texts[0], query)] == [query]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("the \ufb01rst o\ufb03ce", "first office"),  # ligatures, soft hyphens and separate marks of PDF files
+        ("rela\u00adtive humid\u200bity", "relative humidity"),
+        ("die Ho\u0308he", "Höhe"),
+        ("भाषा", "भाषा"),
+    ],
+)
+def test_words_are_found_however_their_letters_are_written(text, query):
+    analyzer = Analyzer("any")
+    assert set(analyzer.hashes(query)) <= set(analyzer.hashes(text))
+    assert [text[a:b] for a, b in analyzer.spans(text, query)] == text.split()[-len(query.split()) :]
+
+
 def test_words_of_the_query_are_marked_in_all_their_forms():
     text = "A dog runs: the dogs are running"
     assert [text[a:b] for a, b in Analyzer("en").spans(text, "the running dog")] == ["dog", "runs", "dogs", "running"]
