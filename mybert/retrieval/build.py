@@ -15,7 +15,7 @@ from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
-from mybert.retrieval.collections import IDS
+from mybert.retrieval.collections import IDS, joined
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument
 from mybert.retrieval.settings import IndexSettings
@@ -113,8 +113,9 @@ def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDoc
         if key is None:
             key = document.source if not document.others else f"{document.source}:{document.line}"
         title = next((columns.pop(name) for name in usual_columns(columns, ["title"])), None)
+        title = title if isinstance(title, str) else ""
         problem = unwritable({"id": key, **document.others})
-        if not document.text.strip():
+        if not joined(title, document.text).strip():
             problems.report(document.source, place, "the document is empty")
         elif problem:
             problems.report(document.source, place, "a column cannot be stored", problem)
@@ -122,4 +123,4 @@ def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDoc
             problems.report(document.source, place, "the id is given twice", f"found {short(key)}")
         else:
             seen.add(key)
-            yield IndexedDocument(key, document.text, title if isinstance(title, str) else "", columns)
+            yield IndexedDocument(key, document.text, title, columns)

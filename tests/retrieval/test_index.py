@@ -432,6 +432,7 @@ def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
         ('{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}\n', "line 2: the id is given twice (found '1')"),
         ('{"id": 1, "text": "a"}\n{"id": 2, "text": " "}\n', "line 2: the document is empty"),
         ('{"id": 1, "texts": "a"}\n', "no column 'text' (there are 'id', 'texts'; choose one by --text-column)"),
+        ('{"id": 1, "title": 3, "text": " "}\n', "line 1: the document is empty"),
         ("", "hold no document with a text"),
         (r'{"id": 1, "title": "\ud800", "text": "a"}', "line 1: a column cannot be stored ("),
         (r'{"id": "\ud800", "text": "a"}', "line 1: a column cannot be stored ("),
@@ -457,6 +458,12 @@ def test_a_document_that_cannot_be_stored_is_refused(tmp_path, encoder, name):
     with pytest.raises(UserError, match="half a surrogate pair"):
         index.add([{"id": "new", "text": "fish", name: "\ud800"}])
     assert len(index) == 2
+
+
+def test_a_document_may_have_a_title_only(tmp_path, encoder):
+    index = index_of(tmp_path / "index", encoder, [{"id": 1, "title": "zebras", "text": ""}, DOCUMENTS[0]])
+    for mode in ("words", "hybrid"):
+        assert index.search("zebras", mode=mode)[0].title == "zebras"
 
 
 def test_equal_documents_are_a_warning(tmp_path, encoder, caplog):
