@@ -87,13 +87,17 @@ class Index:
         return len(self.store.rows)
 
     @property
+    def model(self) -> str:
+        """The folder or Hub name of the model."""
+        return self._given_model or self.store.manifest["inputs"]["model"]["path"]
+
+    @property
     def encoder(self) -> Encoder:
         """The model that made the index as it is now; loaded when it is first needed."""
         recorded = self.store.manifest["inputs"]["model"]
         if self._loaded is None or self._loaded[0] != recorded:
-            model = self._given_model or recorded["path"]
-            check_maker(self.folder, recorded, model, "index the documents again")
-            self._loaded = recorded, Encoder(model, **self._options)
+            check_maker(self.folder, recorded, self.model, "index the documents again")
+            self._loaded = recorded, Encoder(self.model, **self._options)
         return self._loaded[1]
 
     @property
