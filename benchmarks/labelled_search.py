@@ -7,10 +7,16 @@ COLLECTION is a folder as in retrieval.py; QUERIES and JUDGEMENTS are other quer
 rows of a set of questions with their contexts train the models, and the collection is made of the second file: each
 context is a document, each question a query. Reranked are the 100 documents that the trained retriever and BM25 rank
 best together, for the first --reranked queries. Finished models in FOLDER are not trained again.
+
+With --channel, a retriever is trained on the rows alone and another one on the rows and the documents, which give it a
+channel of words; there is no reranker. --documents and --rows make it shorter: the documents that are relevant for a
+query and some of the others, and the first rows.
 """
 
 import argparse
 import json
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +26,14 @@ from transformers.utils import logging
 
 from mybert import finetune
 from mybert.retrieval.balance import balance
+from mybert.retrieval.collections import read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder, Reranker
 from mybert.retrieval.passages import DocumentVectors
 from mybert.retrieval.ranking import combined, score_ranking
 from mybert.retrieval.words import best_rows
 
 _DEPTH = 100
+_COLUMNS = ("id", "title", "text")
 
 
 def main() -> None:
@@ -36,6 +44,9 @@ def main() -> None:
     parser.add_argument("--questions", nargs=2, type=Path, metavar=("TRAIN", "DEV"))
     parser.add_argument("--reranked", type=int, default=100, help="queries whose documents are reranked")
     parser.add_argument("--options", nargs="*", default=[], help="settings of `mybert finetune`")
+    parser.add_argument("--channel", action="store_true")
+    parser.add_argument("--documents", type=int, help="with --channel")
+    parser.add_argument("--rows", type=int, help="with --channel")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     logging.disable_progress_bar()
@@ -46,10 +57,12 @@ def main() -> None:
         queries, judgements = given.train
         documents = [str(given.collection / "corpus.jsonl.zst")]
         rows = {"documents": documents, "queries": queries, "judgements": judgements}
-    rows |= {name: json.loads(value) for name, value in (option.split("=", 1) for option in given.options)}
+    if given.channel:
+        compare_channel(given)
+        return
+    rows |= options_of(given.options)
     collection = Collection(given.collection)
-    print("| collection | BM25 | model | vectors | reciprocal ranks | hybrid | weight | difference |")
-    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    print_head()
     start = collection.print_scores("start", given.model)
     folders = {task: str(given.output / task) for task in ("retrieval", "reranking")}
     if not (given.output / "retrieval" / "results.json").is_file():
@@ -60,6 +73,55 @@ def main() -> None:
     rerank(collection, folders["retrieval"], folders["reranking"], given.reranked)
 
 
+def print_head() -> None:
+    print("| collection | BM25 | model | vectors | reciprocal ranks | hybrid | weight | difference |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
+
+
+def options_of(given: list[str]) -> dict[str, object]:
+    return {name: json.loads(value) for name, value in (option.split("=", 1) for option in given)}
+
+
+def compare_channel(given: argparse.Namespace) -> None:
+    """Scores a retriever of rows beside one of rows and documents, on dev queries that it has not seen."""
+    whole, folder = Collection(given.collection), given.output / given.collection.name
+    folder.mkdir(parents=True, exist_ok=True)
+    passages = whole.documents.passages()
+    texts = dict(zip(whole.documents.ids, passages, strict=True))
+    if given.questions:
+        lines = [json.loads(line) for line in given.questions[0].read_text(encoding="utf-8").split("\n") if line]
+        rows = [{"query": line["question"], "positive": line["context"]} for line in lines]
+    else:
+        asked = read_texts([given.train[0]], "queries")
+        queries = dict(zip(asked.ids, asked.passages(), strict=True))
+        grades = read_judgements(given.train[1], queries, texts).grades
+        rows = [{"query": queries[key], "positive": texts[one]} for key, of in grades.items() for one in of if of[one]]
+    write_rows(folder / "rows.jsonl", rows[: given.rows])
+    answers = {row["positive"] for row in rows} | {texts[key] for of in whole.grades.values() for key in of}
+    order = sorted(range(len(texts)), key=lambda place: passages[place] not in answers)
+    kept = sorted(order[: given.documents])
+    write_rows(
+        folder / "corpus.jsonl",
+        ({name: values[place] for name, values in zip(_COLUMNS, whole.documents, strict=True)} for place in kept),
+    )
+    for name in ("queries.dev.jsonl", "qrels.dev.tsv"):
+        shutil.copy(given.collection / name, folder)
+    collection, before = Collection(folder), None
+    print_head()
+    collection.print_scores("start", given.model)
+    for name, documents in (("rows", {}), ("rows and documents", {"documents": [str(folder / "corpus.jsonl")]})):
+        output = given.output / name.replace(" ", "_")
+        if not (output / "results.json").is_file():
+            options: dict[str, object] = documents | options_of(given.options)
+            train = [str(folder / "rows.jsonl")]
+            finetune(task="retrieval", model=given.model, train=train, output=str(output), **options)
+        before = collection.print_scores(name, str(output), before)
+
+
+def write_rows(file: Path, rows: Iterable[dict[str, str]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
 def collection_of_questions(file: Path, folder: Path) -> None:
     """Writes a collection whose documents are the contexts of questions."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +130,7 @@ def collection_of_questions(file: Path, folder: Path) -> None:
     documents = [{"id": key, "text": context} for context, key in ids.items()]
     queries = [{"id": row["id"], "text": row["question"]} for row in rows]
     for name, lines in (("corpus.jsonl", documents), ("queries.dev.jsonl", queries)):
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write_rows(folder / name, lines)
     judgements = "".join(f"{row['id']}\t{ids[row['context']]}\t1\n" for row in rows)
     (folder / "qrels.dev.tsv").write_text(judgements, encoding="utf-8")
 

@@ -1,6 +1,5 @@
 """What differs between the training of a retriever and of a reranker."""
 
-import copy
 import dataclasses
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +24,8 @@ from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.teacher import UNKNOWN, Teacher, analyse, encoders, excerpts
-from mybert.retrieval.words_channel import add_words_channel, can_widen
+from mybert.retrieval.words import count_words
+from mybert.retrieval.words_channel import add_words_channel, beginnings, can_widen
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
@@ -38,7 +38,8 @@ _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passage
 _LEAST_PASSAGES = 4  # after training on 1, 2, 3, 4 the mean cosine of other texts is 1.00, 0.96, 0.90, 0.84
 _RATE_OF_WORDS = 5  # times the learning rate, for the vectors of words, each of which few texts train
 _EPOCHS_OF_NEW = 2  # of an encoder that has all to learn
-_FOREIGN = 4.0  # weight of BM25 from which a sentence encoder hardly knows the language of the documents
+_FOREIGN = 4.0  # weight of BM25 from which a sentence encoder finds little in the documents
+_PIECES = 2.0  # tokens of a word, from which it is because of their language: 1.2 to 1.6 in English, 2.4 in German
 _FASTER = 5  # times the learning rate, for such an encoder
 _MOST_WORDS = 3.0  # times the rest of a vector
 _MOST_REGRESSED = 20_000  # passages by which the words of tokens are learned
@@ -50,10 +51,9 @@ class Retrieval:
 
     Attributes:
         model: the model that is trained.
-        start: the model before.
         options: --columns and --max-length.
         learning_rate, epochs: the defaults; of few pairs, there are more epochs.
-        has_words: whether a channel of words is added, and no mined pair is trained on.
+        has_words: whether `add_words` adds a channel of words, and no mined pair is trained on.
     """
 
     epochs = 1
@@ -68,10 +68,10 @@ class Retrieval:
         self._positions = config.max_position_embeddings if self._is_retriever else self._length
         self.model.max_seq_length = min(self.options.max_length, self._length)
         self._mines_only = not settings.train_files and settings.judgements is None
-        chosen = (arguments.num_train_epochs, arguments.learning_rate, settings.dimensions or None)
-        is_trained = arguments.max_steps > 0 or any(value is not None for value in chosen)
-        self.has_words = bool(settings.documents) and not is_trained and can_widen(self.model)
-        self.start = self.model
+        chosen = (arguments.num_train_epochs, arguments.learning_rate)  # of rows, where there are some
+        is_taught = self._mines_only and (arguments.max_steps > 0 or any(value is not None for value in chosen))
+        self.has_words = bool(settings.documents) and not is_taught and not settings.dimensions
+        self.has_words &= can_widen(self.model)
         self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         if self._is_retriever:
             self.learning_rate = 2e-4 if self._mines_only else 2e-5
@@ -106,11 +106,11 @@ class Retrieval:
             self._config.words_weight = balance(*_columns(documents), *encode, least)  # for `mybert index`
             whole = [joined(*document) for document in documents]
             self._words = analyse(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
-            if self._is_retriever and self._config.words_weight > _FOREIGN:
+            if self._is_retriever and self._config.words_weight > _FOREIGN and self._pieces(whole) > _PIECES:
                 self._begin_anew()
         self.has_words &= bool(pairs.pairs)
-        if self.has_words and not settings.dry_run:
-            self._add_words(pairs.pairs, whole, seed)
+        if self.has_words:
+            self._mined, self._documents = pairs.pairs, whole
         return pairs, texts, len(documents)
 
     def _begin_anew(self) -> None:
@@ -119,17 +119,17 @@ class Retrieval:
         if self._mines_only:
             self.learning_rate, self.epochs = _FASTER * self.learning_rate, _EPOCHS_OF_NEW
 
-    def _add_words(self, pairs: Sequence[Pair], documents: Sequence[str], seed: int) -> None:
-        self.start = copy.deepcopy(self.model)
+    def add_words(self, seed: int) -> None:
+        """Gives the model its channel of words. Rows are trained on before: training would blur it."""
         length, self.model.max_seq_length = self.model.max_seq_length, self._length
-        passages = [pair.positive for pair in excerpts(pairs, seed)]
-        passages += documents
+        passages = [pair.positive for pair in excerpts(self._mined, seed)]
+        passages += self._documents
         if len(passages) > _MOST_REGRESSED:
             passages = random.Random(seed).sample(passages, _MOST_REGRESSED)
         prompts = self.model.prompts.get("query"), self._passage_prompt
-        add_words_channel(self.model, [pair.query for pair in pairs], passages, self._words, self.ratio, *prompts)
+        queries = [pair.query for pair in self._mined]
+        add_words_channel(self.model, queries, passages, self._words, self.ratio, *prompts)
         self.model.max_seq_length = length
-        self._config = self.model[0].model.config
 
     @property
     def ratio(self) -> float:
@@ -143,14 +143,24 @@ class Retrieval:
 
     def _read_more(self, texts: Sequence[str]) -> None:
         """Lets the finished model read as many tokens as it has positions if many documents are longer."""
-        sample = texts[:: max(len(texts) // _MEASURED, 1)]
-        encoded = self.model.tokenizer(sample, truncation=False, verbose=False)["input_ids"] if sample else []
-        longer = sum(len(ids) > self._length for ids in encoded)
-        if self._length < self._positions and longer > _LONGER * len(encoded):
-            share, before, self._length = longer / len(encoded), self._length, self._positions
+        lengths = [tokens for _, tokens in self._lengths(texts)]
+        longer = sum(tokens > self._length for tokens in lengths)
+        if self._length < self._positions and longer > _LONGER * len(lengths):
+            share, before, self._length = longer / len(lengths), self._length, self._positions
             print(
                 f"{share:.0%} of the documents have more than {before} tokens: the finished model reads {self._length}"
             )
+
+    def _pieces(self, texts: Sequence[str]) -> float:
+        """The number of tokens of a word."""
+        words, tokens = zip(*self._lengths(texts), strict=True)
+        return (sum(tokens) - 2 * len(tokens)) / max(sum(words), 1)
+
+    def _lengths(self, texts: Sequence[str]) -> list[tuple[int, int]]:
+        """Words and tokens, special tokens included, of the beginnings of some texts."""
+        sample = beginnings(texts[:: max(len(texts) // _MEASURED, 1)], self._length)
+        encoded = self.model.tokenizer(sample, truncation=False, verbose=False)["input_ids"] if sample else []
+        return [(count_words(text), len(ids)) for text, ids in zip(sample, encoded, strict=True)]
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         """The pairs, of which those of rows have hard negatives."""
@@ -198,9 +208,7 @@ class Reranking:
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
         options = _loading_options(settings, arguments)
-        self.start = self.model = CrossEncoder(
-            settings.model, num_labels=1, max_length=self.options.max_length, **options
-        )
+        self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
         config = _prepared_config(self.model, settings)
         vars(config).pop("words_weight", None)  # of a retriever
         config.finetuned = {"task": "text-classification", "max_length": self.options.max_length}
@@ -280,6 +288,7 @@ def _write_model(model: SentenceTransformer | CrossEncoder, folder: Path) -> Non
     for dataset in (*model.model_card_data.train_datasets, *model.model_card_data.eval_datasets):
         for name in ("examples", "examples_table"):
             dataset.pop(name, None)
+    model._model_card_text = None  # of the start model, which is written again where no step was trained
     model.save_pretrained(str(folder))
 
 

@@ -25,15 +25,17 @@ from mybert.finetuning.settings import BATCH, FinetuneSettings
 from mybert.finetuning.training import find_checkpoint
 from mybert.inference.checkpoint import explain_unreadable
 from mybert.retrieval.collections import read_texts
-from mybert.retrieval.kinds import Kind, kind_of
+from mybert.retrieval.kinds import Kind, Retrieval, kind_of
 from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
 from mybert.retrieval.trainer import METRIC
+from mybert.retrieval.words_channel import channel_dimensions
 from mybert.tasks.bootstrap_scores import interval_95
 from mybert.training.arguments import explain_unusable, prepare_launch
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
+from mybert.training.words_dimensions import words_dimensions
 
 STAGE = "finetune"
 _RUNS = "runs"
@@ -177,9 +179,10 @@ def _print_plan(job: Job) -> None:
     rows: list[tuple[str, Any]] = [("documents", job.documents)] if job.documents else []
     rows += [(f"mined: {kind}", count) for kind, count in job.mined.items()]
     rows.append(("held-out queries", len(job.held_out.relevant())))
-    if job.kind.start is not job.kind.model:
-        before, after = (model.get_embedding_dimension() for model in (job.kind.start, job.kind.model))
-        rows.append(("dimensions of the vectors", f"{before} + {after - before} of words"))
+    if job.kind.has_words:
+        of_words = channel_dimensions(job.kind.model[0].model)
+        before = job.kind.model.get_embedding_dimension() - words_dimensions(job.kind.model[0].model)
+        rows.append(("dimensions of the vectors", f"{before} + {of_words} of words"))
     if job.trains:
         rows += [
             ("training pairs", len(job.train.pairs)),
@@ -228,17 +231,19 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
     kind, run = job.kind, folder.path / _RUNS
     scores: dict[str, dict[str, Any]] = {}
 
-    def evaluate(name: str, model: Any) -> None:
+    def evaluate(name: str) -> None:
         if evaluator:
-            metrics = evaluator(model)
+            metrics = evaluator(kind.model)
             scores[name] = {"metrics": metrics, "intervals_95": {METRIC: _interval(evaluator.of_queries)}}
 
     if trainer:
         with on_signals(stop.ask):
-            trainer.run(find_checkpoint(run), lambda: evaluate("start", kind.start))
+            trainer.run(find_checkpoint(run), lambda: evaluate("start"))
     else:
-        evaluate("start", kind.start)
-    evaluate("held_out", kind.model)
+        evaluate("start")
+    if isinstance(kind, Retrieval) and kind.has_words:
+        kind.add_words(job.arguments.seed)
+    evaluate("held_out")
     if evaluator:
         _print_scores(job, scores)
     kind.save(folder.path)

@@ -3,7 +3,8 @@
 The encoder becomes wider by whole attention heads. The new dimensions of a token's embedding pass through the residual
 connections to the last layer, and mean pooling adds them up; no layer reads or writes them. So the vector of a text is
 that of the encoder before, followed by what a ridge regression on its tokens makes of the latent semantic analysis of
-its words. Nothing is trained by gradients, and the result is an ordinary BERT.
+its words. Nothing is trained by gradients, and the result is an ordinary BERT. Later trainings leave the new
+dimensions as they are (`mybert.training.words_dimensions`).
 
 LayerNorm divides all dimensions by one deviation, that of the old ones: the new ones are too small to matter. Their
 sizes at the end differ by token and context (measured on a sample), and the regression takes that into account.
@@ -24,14 +25,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import Pipeline
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from mybert.common.progress import Bar
+from mybert.training.words_dimensions import norms_of, words_dimensions
 
 _DIMENSIONS = 128  # of the channel, at least
 _SAMPLE, _DEVIATIONS = 2000, 128  # texts that are encoded, and those by which the deviations are measured
-_AT_ONCE = 32  # texts
+_AT_ONCE, _TOKENISED = 32, 1000  # texts
+_CHARACTERS = 16  # of a token, more than any language has on average
 _RIDGE = 0.03
 _PRIOR = 4  # occurrences that the mean of all tokens counts beside those of one token
 _SHARE = 3e-2  # of the channel in the variance of the embeddings
@@ -46,15 +49,10 @@ def can_widen(model: SentenceTransformer) -> bool:
     return all(isinstance(module, Normalize) for module in modules[2:])
 
 
-def words_dimensions(model: PreTrainedModel) -> int:
-    """The number of last hidden dimensions that are a channel of words; 0 without one.
-
-    After training, layers write to the channel too: it is then a part of the model, and none that can be replaced.
-    """
-    number, size = getattr(model.config, "words_dimensions", 0), model.config.hidden_size
-    if type(number) is not int or not 1 < number < size:
-        return 0
-    return 0 if model.encoder.layer[-1].output.dense.weight[size - number :].any() else number
+def channel_dimensions(model: PreTrainedModel) -> int:
+    """The number of dimensions of the channel that a model has or gets: whole attention heads."""
+    head = model.config.hidden_size // model.config.num_attention_heads
+    return words_dimensions(model) or -(-_DIMENSIONS // head) * head
 
 
 class _Text(NamedTuple):
@@ -85,14 +83,15 @@ def add_words_channel(
     """
     old = model[0].model
     hidden = old.config.hidden_size - words_dimensions(old)
-    wide = widen(old, _DIMENSIONS) if hidden == old.config.hidden_size else old
+    wide = widen(old, channel_dimensions(old)) if hidden == old.config.hidden_size else old
     wide.config.words_dimensions = wide.config.hidden_size - hidden
     model[0].model = wide
     model[1].embedding_dimension = model[1].pooling_output_dimension = wide.config.hidden_size
     was_training = model.training
     model.eval()
     draw = random.Random(0)
-    sides = [(list(queries), query_prompt), (list(passages), passage_prompt)]
+    queries, passages = (beginnings(texts, model.max_seq_length) for texts in (queries, passages))
+    sides = [(queries, query_prompt), (passages, passage_prompt)]
     sample = [(draw.sample(texts, min(len(texts), _SAMPLE // 2)), prompt) for texts, prompt in sides]
     _keep_sizes(model, hidden, sample)
     encoded = list(_probed(model, hidden, sample))
@@ -112,16 +111,20 @@ def add_words_channel(
     model.train(was_training)
 
 
-def widen(old: PreTrainedModel, least: int) -> PreTrainedModel:
-    """A BERT with at least `least` more hidden dimensions, all 0, that computes nearly the same in the others.
+def beginnings(texts: Sequence[str], tokens: int) -> list[str]:
+    """The texts, without what is surely after their first tokens: to read a whole book takes seconds."""
+    return [text[: tokens * _CHARACTERS] for text in texts]
+
+
+def widen(old: PreTrainedModel, more: int) -> PreTrainedModel:
+    """A BERT with more hidden dimensions, whole heads of 0, that computes nearly the same in the others.
 
     Nearly: the mean over the dimensions of a residual connection is 0 but for what differs among the weights of a
     LayerNorm. All other means are removed here, which LayerNorm would do.
     """
     config, hidden = copy.deepcopy(old.config), old.config.hidden_size
-    head = hidden // config.num_attention_heads
-    heads = -(-least // head)
-    config.hidden_size, config.num_attention_heads = hidden + heads * head, config.num_attention_heads + heads
+    config.num_attention_heads += more * config.num_attention_heads // hidden
+    config.hidden_size += more
     wide, given = type(old)(config).eval(), old.state_dict()
     shrunk = (hidden / config.hidden_size) ** 0.5  # the deviation of H values among as many zeros
     changed = {}
@@ -145,11 +148,6 @@ def widen(old: PreTrainedModel, least: int) -> PreTrainedModel:
     return wide.to(old.device)
 
 
-def _norms(model: PreTrainedModel) -> list[nn.LayerNorm]:
-    layers = [norm for layer in model.encoder.layer for norm in (layer.attention.output, layer.output)]
-    return [part.LayerNorm for part in (model.embeddings, *layers)]
-
-
 Side = tuple[list[str], str | None]
 """Texts and their prompt."""
 
@@ -157,7 +155,7 @@ Side = tuple[list[str], str | None]
 @torch.no_grad()
 def _keep_sizes(model: SentenceTransformer, hidden: int, sample: Sequence[Side]) -> None:
     """Sets the new weights of each LayerNorm so that the channel keeps its share of the variance at the next one."""
-    norms = _norms(model[0].model)
+    norms = norms_of(model[0].model)
     model[0].model.embeddings.word_embeddings.weight[:, hidden:] = 0
     norms[-1].bias[hidden:] = 0
     deviations: list[list[Tensor]] = [[] for _ in norms]
@@ -186,6 +184,7 @@ def _probed(model: SentenceTransformer, hidden: int, sample: Sequence[Side]) -> 
             for features in _features(model, texts, prompt):
                 states = model[0](features)
                 kept = states["attention_mask"].bool()
+                kept[:, : _unpooled(model, prompt)] = False
                 for ids, row, mask in zip(states["input_ids"], states["token_embeddings"].float(), kept, strict=True):
                     length = float(row[mask, :hidden].mean(dim=0).norm())
                     one, other = row[mask, hidden : hidden + 2].cpu().numpy().T
@@ -198,13 +197,23 @@ def _features(model: SentenceTransformer, texts: Sequence[str], prompt: str | No
     ordered = sorted(texts, key=len)
     for start in range(0, len(ordered), _AT_ONCE):
         features = model.preprocess(ordered[start : start + _AT_ONCE], prompt=prompt)
-        yield {name: x.to(model.device) for name, x in features.items() if isinstance(x, Tensor)}
+        yield {name: x.to(model.device) if isinstance(x, Tensor) else x for name, x in features.items()}
 
 
 def _tokens(model: SentenceTransformer, texts: Sequence[str], prompt: str | None) -> list[np.ndarray]:
-    given = [(prompt or "") + text for text in texts]
-    encoded = model.tokenizer(given, truncation=True, max_length=model.max_seq_length, verbose=False)["input_ids"]
-    return [np.array(ids) for ids in encoded]
+    """The tokens of each text that its vector is the mean of."""
+    most, skipped = model.max_seq_length, _unpooled(model, prompt)
+    ids = []
+    for start in range(0, len(texts), _TOKENISED):
+        given = [(prompt or "") + text for text in texts[start : start + _TOKENISED]]
+        encoded = model.tokenizer(given, truncation=True, max_length=most, verbose=False)["input_ids"]
+        ids += [np.array(of_text[skipped:]) for of_text in encoded]
+    return ids
+
+
+def _unpooled(model: SentenceTransformer, prompt: str | None) -> int:
+    """The number of tokens at the start of a text, [CLS] and its prompt, that pooling leaves out."""
+    return 0 if model[1].include_prompt or not prompt else len(model.tokenizer(prompt)["input_ids"]) - 1
 
 
 def _lengths(encoded: Sequence[_Text], tokens: Sequence[np.ndarray]) -> np.ndarray:
@@ -231,7 +240,7 @@ def _token_weights(encoded: Sequence[_Text], tokens: Sequence[np.ndarray], vocab
 @torch.no_grad()
 def _write(model: PreTrainedModel, hidden: int, tokens: np.ndarray, channel: Tensor, gain: float) -> None:
     """Writes what tokens say, made small at the first layer and large again by the last LayerNorm."""
-    table, norms = model.embeddings.word_embeddings.weight, _norms(model)
+    table, norms = model.embeddings.word_embeddings.weight, norms_of(model)
     size = channel.square().sum(dim=1).mean().clamp(min=1e-12)  # 0 if no text has a known word
     small = (_SHARE * table[:, :hidden].square().sum(dim=1).mean() / size).sqrt().cpu()
     table[torch.from_numpy(tokens), hidden:] = (channel * small).to(table.device)
@@ -248,6 +257,6 @@ def _set_length(model: SentenceTransformer, hidden: int, sample: Sequence[Side],
             vectors = model[1](model[0](features))["sentence_embedding"].float()
             ratios.append(vectors[:, hidden:].norm(dim=-1) / vectors[:, :hidden].norm(dim=-1))
     factor = multiple / torch.cat(ratios).mean().clamp(min=1e-6)
-    last = _norms(model[0].model)[-1]
+    last = norms_of(model[0].model)[-1]
     last.weight[hidden:] *= factor
     last.bias[hidden:] *= factor

@@ -13,7 +13,8 @@ from transformers import BertModel
 from mybert import Embedder, cli
 from mybert.retrieval import kinds, trainer, training
 from mybert.retrieval.teacher import analyse
-from mybert.retrieval.words_channel import add_words_channel, can_widen, widen, words_dimensions
+from mybert.retrieval.words_channel import add_words_channel, can_widen, widen
+from mybert.training.words_dimensions import words_dimensions
 
 SUBJECTS = ("cat", "dog", "ship", "train", "river", "mountain", "king", "doctor", "garden", "market")
 VERBS = ("sees", "paints", "leaves", "follows", "remembers", "describes")
@@ -34,7 +35,7 @@ def documents(tmp_path):
 
 def test_a_wider_encoder_computes_the_same_in_the_old_dimensions(minilm_folder):
     old = BertModel.from_pretrained(minilm_folder).eval()
-    wide = widen(old, 100)
+    wide = widen(old, 128)
     assert (wide.config.hidden_size, wide.config.num_attention_heads) == (512, 16), "whole heads of 32"
     tokenizer = SentenceTransformer(str(minilm_folder), device="cpu").tokenizer
     inputs = tokenizer(["Rivers rise in spring.", "Who wrote Faust?"], padding=True, return_tensors="pt")
@@ -118,23 +119,50 @@ def test_documents_alone_make_a_bert_that_transformers_reads_and_a_second_run_re
     assert again.shape == theirs.shape
 
 
-def test_rows_are_trained_on_after_the_channel_is_added(tiny_bert, documents, tmp_path):
+def test_the_card_is_not_that_of_the_start_model(tiny_bert, documents, tmp_path):
+    start, out = tmp_path / "start", tmp_path / "out"
+    SentenceTransformer(str(tiny_bert), device="cpu").save_pretrained(str(start))
+    (start / "README.md").write_text("It maps texts to 32 dimensions.")
+    run("retrieval", "--model", start, "--documents", documents, "--output", out)
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "160 dimensions" in card and "It maps texts" not in card
+
+
+def test_rows_train_the_model_before_the_channel_is_added(tiny_bert, documents, tmp_path):
+    """The first part of a vector is that of the model that the rows alone train."""
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"query": t.split()[1], "positive": t}) + "\n" for t in TEXTS[::40]))
-    options = ["--train", rows, "--documents", documents, "--validation-share", "0", "--output", tmp_path / "out"]
-    run("retrieval", "--model", tiny_bert, *options)
+    options = ["--train", rows, "--validation-share", "0", "--hard-negatives", "0"]
+    options += ["--max-steps", "5", "--learning-rate", "0.001"]
+    run("retrieval", *options, "--model", tiny_bert, "--output", tmp_path / "rows")
+    run("retrieval", *options, "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out")
     results = json.loads((tmp_path / "out/results.json").read_text())
     assert results["pairs"]["train"] == len(TEXTS[::40]) and results["best"]["steps"]
-    assert BertModel.from_pretrained(tmp_path / "out").config.hidden_size == 160
+    alone, both = (
+        SentenceTransformer(str(tmp_path / name), device="cpu").encode(TEXTS[:9]) for name in ("rows", "out")
+    )
+    cosines = torch.cosine_similarity(torch.tensor(alone), torch.tensor(both[:, :32]))
+    assert cosines.min() > 0.99 and both.shape[1] == 160
     run("retrieval", "--model", tmp_path / "out", "--documents", documents, "--output", tmp_path / "again")
-    assert BertModel.from_pretrained(tmp_path / "again").config.hidden_size == 288, "the trained channel is kept"
+    assert BertModel.from_pretrained(tmp_path / "again").config.hidden_size == 160, "the channel is replaced"
+    run("retrieval", *options, "--model", tmp_path / "out", "--output", tmp_path / "trained")
+    kept, changed = (BertModel.from_pretrained(tmp_path / name).state_dict() for name in ("out", "trained"))
+    assert sum(not torch.equal(kept[name], changed[name]) for name in kept) > 20
+    for name, value in kept.items():
+        if name.endswith(("embeddings.weight", "LayerNorm.weight", "LayerNorm.bias")):
+            assert torch.allclose(value[..., 32:], changed[name][..., 32:], rtol=1e-4), name
+    assert words_dimensions(BertModel.from_pretrained(tmp_path / "trained")) == 128
 
 
 def test_an_encoder_of_another_language_is_trained_as_a_new_one(tiny_bert, documents, tmp_path, capsys, monkeypatch):
     run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "start")
     monkeypatch.setattr(kinds, "balance", lambda *given: 6.0)
-    options = ["--documents", documents, "--mined-pairs", "40", "--output", tmp_path / "out", "--dry-run"]
-    run("retrieval", "--model", tmp_path / "start", *options)
+    options = ["--mined-pairs", "40", "--output", tmp_path / "out", "--dry-run", "--model", tmp_path / "start"]
+    run("retrieval", *options, "--documents", documents)
+    assert "32 + 128 of words" in capsys.readouterr().out, "an encoder of this language, though it finds little"
+    foreign = tmp_path / "foreign.jsonl"
+    foreign.write_text("".join(json.dumps({"text": text.replace("e", "euqz")}) + "\n" for text in TEXTS))
+    run("retrieval", *options, "--documents", foreign)
     printed = capsys.readouterr().out
     assert "using --learning-rate 0.001" in printed and "of words" not in printed.rpartition("using")[2]
 
@@ -162,7 +190,40 @@ def test_ctrl_c_in_the_evaluation_names_the_command_that_goes_on_and_a_finished_
     run("retrieval", *options, "--resume")
     assert "is finished" not in capsys.readouterr().out
     monkeypatch.setattr(training, "_prepare", None)
-    before = {path: path.read_bytes() for path in out.rglob("*")}
+    before = {path: path.read_bytes() for path in out.glob("*.json")}
     run("retrieval", *options, "--resume")
     assert f"the run in {out} is finished: nothing is left to compute" in capsys.readouterr().out
-    assert before == {path: path.read_bytes() for path in out.rglob("*")}
+    assert before == {path: path.read_bytes() for path in out.glob("*.json")}
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_the_tokens_of_a_prompt_are_regressed_on_only_where_they_are_pooled(tiny_bert, tmp_path, include_prompt):
+    model = SentenceTransformer(str(tiny_bert), device="cpu")
+    model[1].include_prompt = include_prompt
+    add_words_channel(model, TEXTS[::7], TEXTS, analyse(TEXTS, 0), 0.5, "query: ", "passage: ")
+    table = model[0].model.embeddings.word_embeddings.weight[:, -128:]
+    of_prompt, of_text = (table[model.tokenizer.convert_tokens_to_ids(word)].any() for word in ("passage", "ship"))
+    assert (bool(of_prompt), bool(of_text)) == (include_prompt, True)
+
+
+def test_only_the_beginning_of_a_giant_document_is_tokenised(tiny_bert, documents, tmp_path):
+    """It ends with a word that no other document has."""
+    words = " ".join(TEXTS)
+    giant = f"{words} {words} {words} mercury"
+    with documents.open("a") as file:
+        file.write(json.dumps({"text": giant}) + "\n")
+    model = SentenceTransformer(str(tiny_bert), device="cpu")
+    model.max_seq_length = 64
+    model.save_pretrained(str(tmp_path / "short"))
+    read = []
+    backend = type(model.tokenizer)
+    original = backend.__call__
+
+    def call(self, text, *arguments, **keywords):
+        read.extend([text] if isinstance(text, str) else text)
+        return original(self, text, *arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "__call__", call)
+        run("retrieval", "--model", tmp_path / "short", "--documents", documents, "--output", tmp_path / "out")
+    assert len(read) > len(TEXTS) and max(map(len, read)) < len(giant) / 2
