@@ -19,7 +19,8 @@ from mybert.inference.predictor import Outputs, Part, Predictor, Row, list_rows
 from mybert.settings.calls import settings_of
 from mybert.tasks.base import Task
 from mybert.tasks.entities import joined
-from mybert.tasks.token_classification import TokenClassification, tokenize_words
+from mybert.tasks.token_classification import TokenClassification
+from mybert.tasks.word_tokens import tokenize_words
 
 if TYPE_CHECKING:
     from mybert.settings.keywords import ExplainerKeywords

@@ -17,20 +17,17 @@ from transformers import DataCollatorForTokenClassification, PreTrainedTokenizer
 from modeling_mybert import MyBertForTokenClassification
 from modeling_mybert.entities_mybert import Entity, TagSet, entity_spans, read_tags
 from modeling_mybert.words_mybert import AddedTokens, WordSplitter
-from mybert.common.errors import UserError, short, short_list, warn_once
+from mybert.common.errors import UserError, short_list, warn_once
 from mybert.common.quantities import counted
-from mybert.common.text_windows import cut_windows
-from mybert.io.files import file_format, open_text
-from mybert.io.record_formats import declared_delimiter, header_delimiter
 from mybert.rows.annotations import COLUMNS, VERDICT, words_and_tags
-from mybert.rows.column_choice import WORDS
 from mybert.rows.column_roles import usual_columns
-from mybert.rows.conll import Columns, names_columns, quoted_fields, read_columns
-from mybert.rows.label_columns import expand_label, looks_like_list
+from mybert.rows.conll import Columns
+from mybert.rows.label_columns import expand_label
 from mybert.rows.labels import is_missing, label_name, sort_labels
 from mybert.rows.splits import Problem
 from mybert.rows.tables import with_column
 from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message, without_spaces
+from mybert.rows.word_files import read_word_file
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
 from mybert.tasks.base import ColumnNames, Prediction, Task
@@ -38,9 +35,8 @@ from mybert.tasks.bootstrap_scores import LabelScores, Scores, by_label
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.features import ROW, map_rows
 from mybert.tasks.options import TokenOptions
+from mybert.tasks.word_tokens import WORDS, encode_words, tokenize_words, word_logits
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_NOT_COLUMNS = {".json", ".jsonl", ".parquet", ".xlsx"}
 _BASELINES = 20  # constant predictions
 _IGNORED = -100  # a label that transformers' losses leave out
 _RAW = ("text", "offsets")  # columns of rows that were texts
@@ -75,43 +71,8 @@ class TokenClassification(Task):
 
     def read(self, path: Path) -> Columns | None:
         """A file of one word per line. JSON, Parquet and tables of sentences are left to the common readers."""
-        kind = file_format(path).kind
-        is_table, delimiter = kind in _NOT_COLUMNS, None
-        if kind in _DELIMITERS:
-            is_table, delimiter = self._table(path, _DELIMITERS[kind])
-        return None if is_table else read_columns(path, self.options.given_columns(), delimiter)
-
-    def _table(self, path: Path, delimiter: str) -> tuple[bool, str | None]:
-        """Whether a table has a sentence in each row; and the delimiter of one with a word in each row, if no tab."""
-        with open_text(str(path)) as file:
-            lines = (line.rstrip("\n") for line in file if line.strip())
-            first, second = next(lines, ""), next(lines, "")
-            if declared := declared_delimiter(first):
-                first, second = second, next(lines, "")
-        between = declared or header_delimiter(first, delimiter)
-        given = self.options.given_columns()
-        names, cells = (
-            [field.strip(' "') for field in (line.split(between) if between == "\t" else quoted_fields(line, between))]
-            for line in (first, second)
-        )
-        words = {given.get("tokens", "").casefold(), *WORDS}
-        cell = next((cell for name, cell in zip(names, cells, strict=False) if name.casefold() in words), "")
-        if names_columns(names, given) and cell and len(cell.split()) == 1 and not looks_like_list(cell):
-            return False, None if between == "\t" else between
-        content = {*COLUMNS["text"], *self.inputs["tokens"], *map(str.casefold, given.values())}
-        known = {*content, *COLUMNS["spans"], *self.targets["tags"]}
-        folded = {name.casefold() for name in names}
-        is_tagged = between == "\t" and len(names) > 1 and len(known & folded) < 2
-        if is_tagged and hasattr(self.config, "tag_scheme"):  # the tags are known
-            is_tagged = names[-1] in self.label2id
-        if not content.isdisjoint(folded) and not is_tagged:
-            return True, None
-        if delimiter == "," and between in first and between in second and len(first.split()) == 1:
-            raise UserError(
-                f"{path}: no column of texts or words in {short(first)}; name it by --columns text=COLUMN, or write "
-                "CoNLL columns with tabs"
-            )
-        return False, None
+        labels = self.label2id if hasattr(self.config, "tag_scheme") else None
+        return read_word_file(path, self.options.given_columns(), {**self.inputs, **self.targets}, labels)
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         """As for every task; numbers of columns are left to `read_columns`."""
@@ -229,21 +190,25 @@ class TokenClassification(Task):
 
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """With `words`: for each token the word whose tag it predicts, or -1."""
-        size = self.options.length - 2
-        stride = self.options.stride_below(size)
+        given = self.options
+        windows_of = functools.partial(
+            encode_words,
+            tokenizer=tokenizer,
+            length=given.length,
+            stride=given.stride_below(given.length - 2),
+            all_tokens=bool(given.label_all_tokens),
+        )
 
         def encode(batch: Mapping[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
-            names = ("input_ids", "words", ROW, *(("labels",) if "tags" in batch else ()))
+            names = ("input_ids", WORDS, ROW, *(("labels",) if "tags" in batch else ()))
             columns: dict[str, list[Any]] = {name: [] for name in names}
             for i, row in enumerate(indices):
-                ids, owners = tokenize_words(batch["tokens"][i], tokenizer)
-                for start, end, words in window_words(owners, size, stride, bool(self.options.label_all_tokens)):
-                    words = [-1, *words, -1]
-                    columns["input_ids"].append([tokenizer.cls_token_id, *ids[start:end], tokenizer.sep_token_id])
-                    columns["words"].append(words)
+                tags = [self.label2id[label_name(tag)] for tag in batch["tags"][i]] if "tags" in batch else None
+                for ids, words in windows_of(batch["tokens"][i]):
+                    columns["input_ids"].append(ids)
+                    columns[WORDS].append(words)
                     columns[ROW].append(row)
-                    if "tags" in batch:
-                        tags = [self.label2id[label_name(tag)] for tag in batch["tags"][i]]
+                    if tags is not None:
                         columns["labels"].append([_IGNORED if word < 0 else tags[word] for word in words])
             columns["attention_mask"] = [[1] * len(ids) for ids in columns["input_ids"]]
             return columns
@@ -263,17 +228,9 @@ class TokenClassification(Task):
         tokens. `unit` says which.
         """
         tokens = rows["tokens"][:]
-        summed = [np.zeros((len(words), self.classes)) for words in tokens]
-        counts = [np.zeros(len(words)) for words in tokens]
-        for row, words, outputs in zip(features[ROW][:], map(np.asarray, features["words"][:]), logits, strict=True):
-            places = np.flatnonzero(words >= 0)
-            np.add.at(summed[row], words[places], outputs[places].astype(np.float64))
-            np.add.at(counts[row], words[places], 1)
         texts, offsets = (rows[name][:] if name in rows.column_names else [None] * len(rows) for name in _RAW)
-        return [
-            self._prediction(words, total / count[:, None], text, places)
-            for words, total, count, text, places in zip(tokens, summed, counts, texts, offsets, strict=True)
-        ]
+        of_words = word_logits(logits, features, tokens, self.classes)
+        return [self._prediction(*row) for row in zip(tokens, of_words, texts, offsets, strict=True)]
 
     def _prediction(
         self, tokens: list[str], logits: np.ndarray, text: str | None, offsets: list[list[int]]
@@ -357,31 +314,3 @@ class TokenClassification(Task):
         if self._tag_set is None:
             return [(word, word + 1, tag) for word, tag in enumerate(tags)]
         return entity_spans(tags, self._tag_set.marks)
-
-
-def window_words(
-    owners: Sequence[int], size: int, stride: int, all_tokens: bool
-) -> Iterator[tuple[int, int, list[int]]]:
-    """Windows over the tokens of a sentence, and the words that each window predicts.
-
-    Args:
-        owners: the word of each token, ascending.
-        size, stride: see `cut_windows`. A word is predicted in the window that keeps its first token.
-        all_tokens: whether all tokens of a word in that window predict its tag, or its first token.
-
-    Yields:
-        The first token, the token after the last, and for each token between them the word that it predicts, or -1.
-    """
-    is_first = [owner != before for owner, before in zip(owners, [None, *owners], strict=False)]
-    for start, end, kept_start, kept_end in cut_windows(len(owners), size, stride):
-        kept = slice(kept_start, kept_end)
-        words = set(itertools.compress(owners[kept], is_first[kept]))
-        tokens = zip(owners[start:end], is_first[start:end], strict=True)
-        yield start, end, [owner if owner in words and (first or all_tokens) else -1 for owner, first in tokens]
-
-
-def tokenize_words(words: list[str], tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """Token ids, and the word of each token. A word without tokens, such as a control character, becomes [UNK]."""
-    encoded = tokenizer(words, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False)
-    tokens = [ids or [tokenizer.unk_token_id] for ids in encoded["input_ids"]]
-    return [i for ids in tokens for i in ids], [word for word, ids in enumerate(tokens) for _ in ids]

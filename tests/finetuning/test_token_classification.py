@@ -20,7 +20,8 @@ from mybert.inference.predictor import Predictor
 from mybert.rows.annotations import words_and_tags
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.reading import read_split
-from mybert.tasks.token_classification import TokenClassification, window_words
+from mybert.tasks.token_classification import TokenClassification
+from mybert.tasks.word_tokens import window_words
 from tokenization import MyBertTokenizer
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
