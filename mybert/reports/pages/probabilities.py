@@ -1,0 +1,91 @@
+"""Sections on the probabilities of a classifier: calibration, precision and recall, thresholds."""
+
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mybert.common.metrics import percent
+from mybert.reports.charts import Line, line_chart
+from mybert.reports.components import Chart, Section, Share, Table, Thresholds, printable
+
+_LINES, _CHARTS = 5, 12  # labels in the chart of precision and recall, and with a chart of their thresholds
+_MEASURES = ("precision", "recall")
+_THRESHOLDS = (
+    "What a threshold for the probability of a label gives on these rows: point at a chart to read it. --threshold "
+    "LABEL=NUMBER of predict, evaluate and finetune sets one; check it on rows that did not choose it."
+)
+
+
+def probability_sections(analysis: Mapping[str, Any], results: Mapping[str, Any], named: str) -> list[Section]:
+    """Whether probabilities can be trusted, and what thresholds give; `named` ends the titles."""
+    curves = [_calibration(analysis), _precision_recall(analysis, named)]
+    return [
+        Section(f"Probabilities{named}", curves, "How far the probabilities of the model can be trusted."),
+        Section(f"Thresholds{named}", _thresholds(analysis, results), _THRESHOLDS),
+    ]
+
+
+def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
+    calibration = analysis.get("calibration")
+    if not calibration:
+        return None
+    bins = calibration["bins"]
+    note = (
+        f"The model is {percent(calibration['confidence'])} sure on average and right in "
+        f"{percent(calibration['accuracy'])}. "
+        "Where its curve is below the dashed line, it is too sure; above it, too cautious. The mean distance from the "
+        f"line, the expected calibration error, is {percent(calibration['expected_calibration_error'])}."
+    )
+    rows = [
+        (
+            f"{b['from']:.0%} to {b['to']:.0%}",
+            b["rows"],
+            Share(b["confidence"]),
+            Share(b["accuracy"]),
+        )
+        for b in bins
+    ]
+    table = Table("Reliability", ["confidence", "predictions", "mean confidence", "accuracy"], rows, folded=True)
+    lines = {"confidence": [Line("accuracy", {b["confidence"]: b["accuracy"] for b in bins}, marked=True)]}
+    shares = {"as_share": True, "x_as_share": True, "from_zero": True}
+    return line_chart("Are its probabilities right?", lines, diagonal="perfect", note=note, table=table, **shares)
+
+
+def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
+    curves = analysis.get("precision_recall")
+    if not curves:
+        return None
+    lines = [
+        Line(
+            f"{name} (AP {curve['average_precision']:.3g})",
+            dict(zip(curve["recall"], curve["precision"], strict=True)),
+        )
+        for name, curve in itertools.islice(curves.items(), _LINES)
+    ]
+    note = "For each of the most frequent labels: to find a larger share of its rows (recall), the model must accept "
+    note += "less sure predictions, of which fewer are right (precision). AP, the average precision, is 1 at best."
+    title, y_label = f"Precision and recall{named}", "precision"
+    return line_chart(title, {"recall": lines}, y_label=y_label, as_share=True, x_as_share=True, note=note)
+
+
+def _thresholds(analysis: Mapping[str, Any], results: Mapping[str, Any]) -> list[Any]:
+    """Precision, recall and F1 of each label by its threshold, and the best ones."""
+    labels = results.get("labels") or {}
+    rows, charts, tried = [], [], []
+    for name, curve in (analysis.get("precision_recall") or {}).items():
+        measures = {measure: dict(zip(curve["threshold"], curve[measure], strict=True)) for measure in _MEASURES}
+        both = zip(curve["threshold"], curve["precision"], curve["recall"], strict=True)
+        measures["F1"] = {place: 2 * p * r / (p + r) if p + r else 0.0 for place, p, r in both}
+        lines = {"threshold": [Line(measure, points) for measure, points in measures.items()]}
+        if len(charts) < _CHARTS:
+            charts.append(line_chart(name, lines, as_share=True, from_zero=True, width="third"))
+        now = (labels.get(name) or {}).get("f1")
+        rows.append((name, curve["best_threshold"], Share(curve["best_f1"]), "-" if now is None else Share(now)))
+        if name in labels:
+            numbers = {key: curve[key] for key in ("threshold", *_MEASURES)}
+            tried.append({"name": printable(name), "rows": labels[name]["true"], **numbers})
+    columns = ["label", "threshold with the best F1", "F1 there", "F1 in the scores above"]
+    note = f"Charts of the {_CHARTS} most frequent labels are below." if len(rows) > _CHARTS else ""
+    control = Thresholds("Try a threshold", json.dumps(tried)) if tried else None
+    return [control, Table("Best thresholds", columns, rows, note, size="whole"), *charts] if rows else []
