@@ -65,7 +65,10 @@ def table_of(rows: Any) -> Dataset:
 
 def table_of_columns(columns: Mapping[str, list[Any]]) -> Dataset:
     """Columns whose values may have several types as a table."""
-    return concatenate_datasets([make_column(name, values) for name, values in columns.items()], axis=1)
+    try:
+        return Dataset.from_dict(dict(columns), on_mixed_types="use_json")
+    except (OverflowError, pa.ArrowInvalid):
+        return concatenate_datasets([make_column(name, values) for name, values in columns.items()], axis=1)
 
 
 def make_column(name: str, values: list[Any]) -> Dataset:
