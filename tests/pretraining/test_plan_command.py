@@ -12,7 +12,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
 from mybert.pretraining.planning import plan_command
 from mybert.pretraining.planning.measurement import StepTimes
-from mybert.pretraining.planning.plan_command import parallel_configs
+from mybert.pretraining.planning.parallel_configs import parallel_configs
 from mybert.pretraining.planning.settings import PlanSettings
 from mybert.settings.parse import parse_settings
 

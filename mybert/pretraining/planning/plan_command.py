@@ -5,14 +5,12 @@ With a time budget, sizes and optimizers are compared; on this machine by measur
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pyarrow as pa
 
-from modeling_mybert.configuration_mybert import MyBertConfig
 from mybert.common.quantities import Quantity, duration, with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE, examples_bytes
@@ -25,8 +23,9 @@ from mybert.pretraining.planning.candidates import (
     most_tokens_of,
     types_to_compare,
 )
-from mybert.pretraining.planning.flops_and_memory import CorpusShape, ModelCosts, count_parameters
+from mybert.pretraining.planning.flops_and_memory import CorpusShape, count_parameters
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps
+from mybert.pretraining.planning.parallel_configs import ParallelConfig, parallel_configs
 from mybert.pretraining.planning.rules import with_schedule
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.planning.settings import PlanSettings
@@ -36,102 +35,6 @@ from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 _BILLION = 10**9
 _RANDOM = 512  # examples of random tokens
 _CHECKPOINTS = (PretrainingOptions.save_total_limit or 0) + 1  # one more while it is written
-
-
-@dataclass(frozen=True)
-class ParallelConfig:
-    """One way to train a size on a number of devices: sharded (FSDP), or with a whole copy on each device (DDP)."""
-
-    settings: PlanSettings
-    size: str
-    devices: int
-    sharded: bool
-    checkpointing: bool
-
-    @property
-    def name(self) -> str:
-        kind = "FSDP" if self.sharded else "DDP" if self.devices > 1 else "one device"
-        return f"{kind}, checkpointing" if self.checkpointing else kind
-
-    @property
-    def costs(self) -> ModelCosts:
-        s = self.settings
-        config = MyBertConfig.from_size(self.size, vocab_size=s.vocab_size)
-        return ModelCosts(config, s.max_length, s.max_length, PretrainSettings.mlm_probability, has_pairs=True)
-
-    @property
-    def forward_tokens(self) -> int:
-        return self.settings.per_device_train_batch_size * self.settings.max_length
-
-    @property
-    def step_tokens(self) -> int:
-        """Tokens per step, over all devices."""
-        return self.forward_tokens * self.settings.gradient_accumulation_steps * self.devices
-
-    @property
-    def memory(self) -> dict[str, float]:
-        return self.costs.memory(
-            self.forward_tokens,
-            devices=self.devices,
-            sharded=self.sharded,
-            checkpointing=self.checkpointing,
-            half=self.settings.bf16,
-        )
-
-    @property
-    def fits(self) -> bool:
-        return self.settings.memory is None or sum(self.memory.values()) <= self.settings.memory
-
-    @property
-    def traffic(self) -> float:
-        forwards = self.settings.gradient_accumulation_steps
-        return self.costs.traffic(self.devices, self.sharded, self.settings.bf16, forwards)
-
-    @property
-    def compute_seconds(self) -> float:
-        """Seconds of computation per step."""
-        rate = self.settings.peak * self.settings.mfu * self.devices
-        return self.step_tokens * self.costs.executed_per_token(self.checkpointing) / rate
-
-    @property
-    def send_seconds(self) -> float:
-        """Seconds of communication per step."""
-        return self.traffic / self.settings.bandwidth
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Communication overlaps with computation; the longer of the two counts."""
-        return self.step_tokens / max(self.compute_seconds, self.send_seconds)
-
-    @property
-    def muon_tokens_per_second(self) -> float | None:
-        """With Muon, each device of which needs whole matrices."""
-        if self.sharded:
-            return None
-        step = self.costs.muon_flops / (self.settings.peak * self.settings.mfu)
-        return self.step_tokens / (self.step_tokens / self.tokens_per_second + step)
-
-    @property
-    def mfu(self) -> float:
-        """Share of the peak, counting useful operations only."""
-        return self.costs.flops_per_token * self.tokens_per_second / (self.settings.peak * self.devices)
-
-    def seconds(self, tokens: float) -> float:
-        return tokens / self.tokens_per_second
-
-    def price(self, tokens: float) -> float | None:
-        """None without --price."""
-        price = self.settings.price
-        return None if price is None else price * self.devices * self.seconds(tokens) / 3600
-
-
-def parallel_configs(settings: PlanSettings, size: str, devices: int) -> list[ParallelConfig]:
-    """From the fastest to the one that needs the least memory."""
-    return [
-        ParallelConfig(settings, size, devices, sharded, checkpointing)
-        for sharded in ((False, True) if devices > 1 else (False,))
-        for checkpointing in (False, True)
-    ]
 
 
 def main(settings: PlanSettings) -> None:
