@@ -3,6 +3,7 @@
 import functools
 import gc
 import json
+import logging
 import multiprocessing
 import os
 import runpy
@@ -12,7 +13,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # tests run beside each other
@@ -22,17 +22,20 @@ import jinja2
 import pytest
 import torch
 from browser import axe_source, start_browser
-from datasets import arrow_dataset
+from datasets import arrow_dataset, fingerprint
 from datasets.fingerprint import generate_random_fingerprint
+from filelock import FileLock
+from forked import end, start
 from hypothesis import HealthCheck, settings
-from matplotlib.figure import Figure
 from open_files import refuse_as_windows_does
 from ports import free_port
 from tiny_models import TinyModels
 from tiny_models import tiny_config as make_tiny_config
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from mybert.evaluation.error_report import draw_errors
 from mybert.training import speed
+from mybert.training.curves import draw_curves
 
 # The same inputs in every run; nothing depends on the speed of the machine.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -55,7 +58,7 @@ _SLOW_MODULES = {  # more than about five seconds of a core
     "pretraining": "faults nonfinite pretrain_from_text run schedules sharding time_budget trainer",
     "release": "export_onnx",
     "reports": "browser",
-    "retrieval": "evaluation training",
+    "retrieval": "evaluation index training words_channel",
     "serving": "answers limits",
 }
 
@@ -80,7 +83,7 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
     "test_the_code_of_a_page_runs[export.md]",
     "test_the_code_of_a_page_runs[tutorial.md]",
     "test_an_onnx_copy_keeps_the_modules",
-    "test_an_onnx_folder_predicts_and_is_evaluated_as_its_checkpoint[choices]",
+    "test_an_onnx_folder_predicts_and_is_evaluated_as_its_checkpoint",
     "test_an_output_is_complete_and_alone_and_replaces_an_old_one_with_overwrite_only[export]",
     "test_no_byte_of_an_upload_names_a_folder_a_file_the_user_or_the_computer",
     "test_on_a_full_disk_the_old_output_stays_or_none_is_left[export]",
@@ -153,22 +156,24 @@ def quick_garbage_collection():
     gc.freeze()
 
 
-SAVE_PICTURE = Figure.savefig
+def blank_errors(path: Path, evaluation: object) -> None:
+    path.write_bytes(b"\x89PNG")
 
 
-def write_blank(figure: Figure, target: Path | str | TextIO, *arguments: object, **options: object) -> None:
-    """In place of `Figure.savefig`, which takes most of the time of a short run."""
-    if isinstance(target, str | Path):
-        Path(target).write_bytes(b"\x89PNG")
-    else:
-        target.write("<svg ></svg>")
+def blank_curves(log_history: object, panels: object, path: Path) -> None:
+    path.write_bytes(b"\x89PNG")
+
+
+PICTURES = {draw_errors: (draw_errors.__code__, blank_errors), draw_curves: (draw_curves.__code__, blank_curves)}
+"""Functions that draw: their code, because several modules import them, and what stands for them in most tests."""
 
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_pictures():
-    """Leaves pictures blank except in tests marked `draws`."""
+    """Leaves pictures blank except in tests marked `draws`: they take a tenth of the time of a short run and more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", write_blank)
+        for function, (_, blank) in PICTURES.items():
+            patch.setattr(function, "__code__", blank.__code__)
         yield
 
 
@@ -177,6 +182,7 @@ def quick_fingerprints():
     """Gives data sets in memory random fingerprints: those of their content take a tenth of the time of the suite."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrow_dataset, "generate_fingerprint", lambda dataset: generate_random_fingerprint())
+        patch.setattr(fingerprint, "update_fingerprint", lambda *transform: generate_random_fingerprint())
         yield
 
 
@@ -207,7 +213,8 @@ def quick_disk():
 @pytest.fixture(autouse=True)
 def drawn_pictures(request, monkeypatch):
     if request.node.get_closest_marker("draws"):
-        monkeypatch.setattr(Figure, "savefig", SAVE_PICTURE)
+        for function, (code, _) in PICTURES.items():
+            monkeypatch.setattr(function, "__code__", code)
 
 
 as_on_windows = pytest.fixture(refuse_as_windows_does)
@@ -259,21 +266,40 @@ def models(tmp_path_factory) -> TinyModels:
     return TinyModels(tmp_path_factory.mktemp("models"))
 
 
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """A function from a name, and a function that fills a folder, to the folder, which one worker fills for all."""
+
+    def folder(name: str, fill) -> Path:
+        path = tmp_path_factory.getbasetemp() / name
+        filled = path.with_name(f"{name}.filled")
+        with FileLock(path.with_name(f"{name}.lock")):
+            if not filled.exists():
+                path.mkdir()
+                fill(path)
+                filled.touch()
+        return path
+
+    return folder
+
+
 @pytest.fixture
 def tiny_config() -> MyBertConfig:
     return make_tiny_config(intermediate_size=37)
 
 
 def work(log: str, argv: list[str], environment: dict[str, str], fault) -> None:
-    """A child process: the command of `argv`, or its module after `-m`; `fault` has changed something before."""
+    """A fork: runs the command of `argv`, or its module after `-m`; `fault` changes something before."""
     from mybert import cli
 
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        file = os.open(f"{log}.{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, number)
+        os.dup2(file, stream.fileno())  # of pytest's capture
+    logging.root.handlers.clear()  # pytest's too
     torch.set_num_threads(1)
     multiprocessing.set_start_method("fork", force=True)  # for loader workers, as where the command is started by hand
     os.environ |= environment
-    Figure.savefig = write_blank
     if fault is not None:
         fault()
     if argv[0] == "-m":
@@ -284,34 +310,23 @@ def work(log: str, argv: list[str], environment: dict[str, str], fault) -> None:
 
 
 @pytest.fixture(scope="session")
-def forks():
-    """A context of processes that are forked from one that has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["mybert.pretraining.run", "mybert.finetuning.run"])
-    return context
-
-
-@pytest.fixture(scope="session")
-def start_processes(forks, tmp_path_factory):
+def start_processes(tmp_path_factory):
     """A function that runs a command in `count` processes, as torchrun does; returns exit statuses and output."""
     logs = tmp_path_factory.mktemp("logs")
 
-    def start(argv: list, count: int = 1, fault=None) -> tuple[list[int], str]:
+    def run(argv: list, count: int = 1, fault=None) -> tuple[list[int | None], str]:
         children, log = [], logs / f"{time.time_ns()}"
         with free_port() as port:
             for rank in range(count):
                 ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
                 ranks = {name: str(value) for name, value in (ranks | {"MASTER_PORT": port}).items()}
-                arguments = (f"{log}.{rank}", [*map(str, argv)], ranks if count > 1 else {}, fault)
-                children.append(forks.Process(target=work, args=arguments))
-                children[-1].start()
-            for child in children:
-                child.join(300)
-                child.kill()
-        files = [Path(f"{log}.{rank}.{name}") for rank in range(count) for name in ("stdout", "stderr")]
-        return [child.exitcode for child in children], "".join(file.read_text() for file in files)
+                environment = ranks if count > 1 else {}
+                children.append(start(work, f"{log}.{rank}", [*map(str, argv)], environment, fault))
+            statuses = [end(child) for child in children]
+        files = [Path(f"{log}.{rank}.{number}") for rank in range(count) for number in (1, 2)]
+        return statuses, "".join(file.read_text() for file in files)
 
-    return start
+    return run
 
 
 @pytest.fixture(scope="session")

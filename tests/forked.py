@@ -1,18 +1,43 @@
 """Functions in forks of the test process, which have imported everything."""
 
 import multiprocessing
+import threading
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+
+from accelerate.state import AcceleratorState
+from tqdm import tqdm
 
 
-def exit_status(function: Callable[..., object], *arguments: object) -> int | None:
-    """The exit status of a fork that calls `function`; None if it has not ended after five minutes, when it is killed.
-
-    A fork may be killed at a fixed place only: it shares the lock of tqdm's bars with the test process.
-    """
-    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+def start(function: Callable[..., object], *arguments: object) -> BaseProcess:
+    """A fork that calls `function`."""
+    process = multiprocessing.get_context("fork").Process(target=_call, args=(function, arguments))
     process.start()
+    return process
+
+
+def end(process: BaseProcess) -> int | None:
+    """Waits for a fork. Returns its exit status; None if it has not ended after five minutes, when it is killed."""
     process.join(300)
     status = process.exitcode
     process.kill()
     process.join()
     return status
+
+
+def exit_status(function: Callable[..., object], *arguments: object) -> int | None:
+    """The exit status of a fork that calls `function`; see `end`."""
+    return end(start(function, *arguments))
+
+
+def _call(function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    AcceleratorState._reset_state(reset_partial_state=True)  # or it is one process, as the test process
+    _lock_bars(tqdm, threading.RLock())
+    function(*arguments)
+
+
+def _lock_bars(kind: type[tqdm], lock: object) -> None:
+    """Replaces the lock that forks share with the test process: one that is killed would never release it."""
+    kind.set_lock(lock)
+    for other in kind.__subclasses__():
+        _lock_bars(other, lock)

@@ -1,6 +1,6 @@
 """pytest plugin: `--workers N` runs the tests in N forks of the process that has collected them.
 
-All is imported once. A worker that is free takes the tests of the next file, or of all files that use a fixture of
+All is imported once. A worker that is free takes the tests of the next file, or of all files that use the fixture
 ONE_WORKER, or one test of a single file. What it reports is sent to the process that has collected, which prints it.
 A worker that ends fails the test that it ran, and a new one takes the rest of the file.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-ONE_WORKER = {"clean_processes", "forks"}  # each starts a process that imports for seconds
+ONE_WORKER = "clean_processes"  # it starts a process that imports for seconds
 _SECONDS = 10  # for a worker to end
 
 
@@ -47,7 +47,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 def group_tests(items: list[pytest.Item]) -> list[list[int]]:
     """Numbers of the tests that one worker takes at a time."""
-    shared = {item.path: name for item in items for name in ONE_WORKER & set(item.fixturenames)}
+    shared = {item.path: ONE_WORKER for item in items if ONE_WORKER in item.fixturenames}
     groups: dict[object, list[int]] = {}
     for number, item in enumerate(items):
         groups.setdefault(shared.get(item.path, item.path), []).append(number)

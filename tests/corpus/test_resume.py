@@ -11,6 +11,7 @@ from pathlib import Path
 
 import datasets
 import pytest
+from forked import exit_status
 
 from mybert import cli
 from mybert.artifacts import resume
@@ -102,9 +103,8 @@ def run(words: list[str], kill: Callable[[Path], None], folder: Path) -> None:
 
 
 def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
-    build, forks, inputs, vocabulary_folder, tmp_path, monkeypatch, content, caplog
+    build, inputs, vocabulary_folder, tmp_path, monkeypatch, content, caplog
 ):
-    """Killed processes are no forks of this one: with it they would share tqdm's lock, which nobody then releases."""
     monkeypatch.setattr(resume, "LOCK_SECONDS", 120)  # a busy machine ends the processes of a killed build late
     output = tmp_path / "corpus"
     command = ["corpus", *inputs, "--tokenizer", str(vocabulary_folder), "--output", str(output), "--resume"]
@@ -115,11 +115,8 @@ def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
         "3": (kill_while_writing_the_data_set, "../validation/*"),
     }
     for count, (kill, left) in moments.items():
-        process = forks.Process(target=run, args=([*command, count], kill, tmp_path))
-        process.start()
-        process.join(300)
-        process.kill()
-        assert process.exitcode == -signal.SIGKILL, "it was not killed at the moment that is tested"
+        status = exit_status(run, [*command, count], kill, tmp_path)
+        assert status == -signal.SIGKILL, "it was not killed at the moment that is tested"
         assert list(tmp_path.glob(f".corpus.partial-*/.scratch/{left}"))
         assert len(list(tmp_path.glob(".corpus.partial-*"))) == 1 and not output.exists()
     assert cli.main([*command, "2"]) == 0 and "continuing in" in caplog.text

@@ -17,6 +17,8 @@ from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.rows.splits import Split
 from mybert.tasks.bootstrap_scores import LabelScores
 
+pytestmark = pytest.mark.draws
+
 
 def evaluation(predictions: list, references: list, errors: list, matrix: Matrix | None, **more) -> Evaluation:
     """An evaluation with one score, with an interval and a baseline."""
@@ -43,7 +45,6 @@ def drawn(tmp_path, monkeypatch, found: Evaluation) -> list[Axes]:
     return [axis for axis in figures[0].axes if axis.get_label() != "<colorbar>"]
 
 
-@pytest.mark.draws
 def test_labels_of_any_characters_are_drawn_printed_and_written_as_they_are(tmp_path, capsys, recwarn):
     names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & 好>"]
     print_table("Each label", [(name, 1) for name in names])

@@ -92,9 +92,9 @@ def train_chain(root: Path, text: str = "books.txt") -> Path:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory) -> Path:
+def trained(once) -> Path:
     """The checkpoint of `train_chain`."""
-    return train_chain(tmp_path_factory.mktemp("chain"))
+    return once("chain", train_chain) / "model"
 
 
 @pytest.fixture

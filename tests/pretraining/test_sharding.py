@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from accelerate import FullyShardedDataParallelPlugin
+from forked import end, start
 from ports import free_port
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -66,17 +67,13 @@ def work(rank, processes, port, corpus, tokenizer, result):
 
 
 @pytest.fixture(scope="module")
-def sharded(forks, pairs, tokenizer, tmp_path_factory):
+def sharded(pairs, tokenizer, tmp_path_factory):
     """The results of two processes with sharded weights."""
     result = tmp_path_factory.mktemp("sharded") / "found.pt"
     with free_port() as port:
         arguments = (2, port, pairs(STEPS * SEQUENCES), tokenizer, result)
-        children = [forks.Process(target=work, args=(rank, *arguments)) for rank in range(2)]
-        for child in children:
-            child.start()
-        for child in children:
-            child.join(300)
-    assert [child.exitcode for child in children] == [0, 0]
+        children = [start(work, rank, *arguments) for rank in range(2)]
+        assert [end(child) for child in children] == [0, 0]
     return torch.load(result)
 
 
