@@ -3,7 +3,6 @@
 import functools
 import gc
 import json
-import logging
 import multiprocessing
 import os
 import runpy
@@ -25,7 +24,7 @@ from browser import axe_source, start_browser
 from datasets import arrow_dataset, fingerprint
 from datasets.fingerprint import generate_random_fingerprint
 from filelock import FileLock
-from forked import end, start
+from forked import end, print_to, start
 from hypothesis import HealthCheck, settings
 from open_files import refuse_as_windows_does
 from ports import free_port
@@ -107,6 +106,7 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
     "test_a_folder_saved_again_without_this_project_still_loads",
     "test_a_saved_model_loads_in_a_process_without_this_project",
     "test_real_weights_in_float32_and_int8",
+    "test_a_head_has_the_same_named_outputs_on_any_shape[ForMultipleChoice]",
 }
 
 
@@ -292,11 +292,7 @@ def work(log: str, argv: list[str], environment: dict[str, str], fault) -> None:
     """A fork: runs the command of `argv`, or its module after `-m`; `fault` changes something before."""
     from mybert import cli
 
-    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
-        file = os.open(f"{log}.{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(file, number)
-        os.dup2(file, stream.fileno())  # of pytest's capture
-    logging.root.handlers.clear()  # pytest's too
+    print_to(log)
     torch.set_num_threads(1)
     multiprocessing.set_start_method("fork", force=True)  # for loader workers, as where the command is started by hand
     os.environ |= environment

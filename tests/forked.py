@@ -1,6 +1,9 @@
 """Functions in forks of the test process, which have imported everything."""
 
+import logging
 import multiprocessing
+import os
+import sys
 import threading
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -28,6 +31,15 @@ def end(process: BaseProcess) -> int | None:
 def exit_status(function: Callable[..., object], *arguments: object) -> int | None:
     """The exit status of a fork that calls `function`; see `end`."""
     return end(start(function, *arguments))
+
+
+def print_to(log: str) -> None:
+    """In a fork: appends what is printed to the files LOG.1 and LOG.2, standard output and standard error."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        file = os.open(f"{log}.{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, number)
+        os.dup2(file, stream.fileno())  # of pytest's capture
+    logging.root.handlers.clear()  # pytest's too
 
 
 def _call(function: Callable[..., object], arguments: tuple[object, ...]) -> None:

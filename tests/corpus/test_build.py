@@ -4,8 +4,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import types
 from pathlib import Path
@@ -13,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+from forked import end, print_to, start
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from mybert import cli
 from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
 from mybert.corpus.text.document_store import group_in_blocks
@@ -284,25 +284,25 @@ def test_too_little_disk_space_is_refused_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["documents.jsonl"]
 
 
-def _start(arguments, **options):
-    code = "import sys; from mybert.cli import main; sys.exit(main(sys.argv[1:]))"
-    return subprocess.Popen([sys.executable, "-c", code, "corpus", *arguments], stderr=subprocess.PIPE, **options)
+def interruptible(arguments: list[str], log: str) -> None:
+    """A fork: builds as a command at the head of a group of processes."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    print_to(log)
+    raise SystemExit(cli.main(["corpus", *arguments]))
 
 
-def test_an_interrupted_build_leaves_nothing(make_documents, write_jsonl, vocabulary_folder, tmp_path):
-    path = write_jsonl(make_documents(1000))
+def test_an_interrupted_build_leaves_nothing(
+    make_documents, write_jsonl, vocabulary_folder, tmp_path, tmp_path_factory
+):
+    path, log = write_jsonl(make_documents(1000)), f"{tmp_path_factory.mktemp('log')}/log"
     arguments = [path, "--tokenizer", str(vocabulary_folder), "--output", str(tmp_path / "out"), "--num-proc", "2"]
-    process = _start(
-        [*arguments, "--dupe-factor", "200"],
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    process = start(interruptible, [*arguments, "--dupe-factor", "200"], log)
     shard = ".out.partial-*/.scratch/validation-shard-00000.json"
     deadline = time.monotonic() + 300
-    while not list(tmp_path.glob(shard)) and process.poll() is None and time.monotonic() < deadline:
+    while not list(tmp_path.glob(shard)) and process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # a terminal interrupts all processes at once
-    _, printed = process.communicate(timeout=300)
-    assert process.returncode == 130, printed.decode()
-    assert printed.endswith(b"mybert corpus: interrupted\n")
+    status, printed = end(process), Path(f"{log}.2").read_text(encoding="utf-8")
+    assert status == 130 and printed.endswith("mybert corpus: interrupted\n"), printed
     assert [p.name for p in tmp_path.iterdir()] == ["documents.jsonl"]
