@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,7 @@ class RunFingerprint:
 
     def check_same(self, started: Mapping[str, Any]) -> None:
         """Raises a UserError if this run differs from the one that wrote the manifest; the inputs may have moved."""
+        self._check_inputs(started.get("inputs", {}))  # first: other rows have other default settings
         before = started.get("choices", {})
         for name in self.changed_choices(before):
             flag = name if name == "sequences_per_step" else f"--{name.replace('_', '-')}"
@@ -67,11 +69,21 @@ class RunFingerprint:
                 f"{before.get(name, self.defaults.get(name))!r}; repeat that value, or start another run with "
                 "--overwrite or in another folder"
             )
-        for name in self.changed_inputs(started.get("inputs", {})):
-            raise UserError(
-                f"--resume: --{name.replace('_', '-')} {self.inputs.get(name, {}).get('path')} has other content than "
-                "the run was started with; name that input, or start another run with --overwrite or in another folder"
-            )
+
+    def _check_inputs(self, before: Mapping[str, Any]) -> None:
+        """Raises a UserError that names the files of an option whose contents differ."""
+        for name in self.changed_inputs(before):
+            option = _option(name)
+            now, then = (_paths(inputs, option) for inputs in (self.inputs, before))
+            if not then:
+                message = f"{now} was not given when the run was started; leave it out"
+            elif not now:
+                message = f"is not given, and the run was started with {then}; name it again"
+            elif now == then:
+                message = f"{now} has other content than when the run was started; restore it"
+            else:
+                message = f"{now} has other content than {then}, with which the run was started; name that input"
+            raise UserError(f"--resume: {option} {message}, or start another run with --overwrite or in another folder")
 
     def differences(self, started: Mapping[str, Any]) -> list[str]:
         """What differs from the run of a dictionary as of `as_dict`; empty for the same run."""
@@ -89,6 +101,17 @@ class RunFingerprint:
         """The names of the inputs whose contents differ."""
         names = sorted(before.keys() | self.inputs.keys())
         return [name for name in names if _content(before.get(name)) != _content(self.inputs.get(name))]
+
+
+def _option(name: str) -> str:
+    """The option that an input was given by: --train for `train` and `train-2`."""
+    return f"--{re.sub(r'-[0-9]+$', '', name).replace('_', '-')}"
+
+
+def _paths(inputs: Mapping[str, Any], option: str) -> str:
+    """The paths of the inputs of an option; empty if there are none."""
+    entries = [entry for name, entry in inputs.items() if _option(name) == option]
+    return " ".join(str(entry.get("path")) if isinstance(entry, dict) else str(entry) for entry in entries)
 
 
 def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
