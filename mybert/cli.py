@@ -16,7 +16,7 @@ from mybert import __version__
 from mybert.artifacts.places import check_places, places
 from mybert.artifacts.staging import FULL_DISK
 from mybert.commands import COMMANDS
-from mybert.common.errors import UserError, short
+from mybert.common.errors import UserError, command_line, short
 from mybert.common.machine import keep_freed_memory
 from mybert.common.terminal import whole_words
 from mybert.io.files import is_unicode
@@ -160,6 +160,7 @@ def _run_command(name: str, argv: list[str], has_output: bool) -> None:
         print(f"mybert {name}: {places(settings) or command.summary}", file=sys.stderr, flush=True)
     if name not in ("tokenizer", "corpus"):  # whose memory grows with the text
         keep_freed_memory()
+    command_line.set((name, *argv))
     with _no_bars(name):
         output = pkgutil.resolve_name(command.function)(*settings)
         command.add_report(settings, output)

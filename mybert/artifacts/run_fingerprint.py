@@ -83,7 +83,9 @@ class RunFingerprint:
                 message = f"{now} has other content than when the run was started; restore it"
             else:
                 message = f"{now} has other content than {then}, with which the run was started; name that input"
-            raise UserError(f"--resume: {option} {message}, or start another run with --overwrite or in another folder")
+            raise UserError(
+                f"--resume: {option} {message}, or start another run with --overwrite or in another folder"
+            )
 
     def differences(self, started: Mapping[str, Any]) -> list[str]:
         """What differs from the run of a dictionary as of `as_dict`; empty for the same run."""

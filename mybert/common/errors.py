@@ -5,8 +5,11 @@ import difflib
 import functools
 import itertools
 import logging
+import os
 import re
-from collections.abc import Iterable, Iterator
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -91,6 +94,18 @@ warn_once = functools.cache(logging.getLogger(__name__).warning)
 """Logs a warning once in a command: `mybert pretrain --text` finds and reads its inputs several times."""
 
 
+command_line: ContextVar[Sequence[str]] = ContextVar("command_line", default=())
+"""The words after `mybert` that started the running command."""
+
+
 def resuming_call(stage: str) -> str:
-    """The call that continues an interrupted run of `stage`, as the user writes it."""
-    return f"mybert.{stage}(…, resume=True)" if called_in_python.get() else f"mybert {stage} … --resume"
+    """The call that continues an interrupted run of `stage`: of a command all its words, quoted for a shell."""
+    words = [word for word in command_line.get() if word not in ("--resume", "--overwrite")]
+    if called_in_python.get() or not words:
+        return f"mybert.{stage}(…, resume=True)"
+    return quoted_command("mybert", *words, "--resume")
+
+
+def quoted_command(*words: str) -> str:
+    """A command with its words quoted for the shell of this system."""
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)

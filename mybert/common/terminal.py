@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
 from typing import Any, TextIO
 
 _MOST = 100
+_QUOTED = re.compile("'[^']*'")
 _LEAST = 10  # of a wrapped line beside its indent
 
 
@@ -23,15 +25,16 @@ def line_width(stream: TextIO | None) -> int:
 
 
 def wrapped(text: str, width: int) -> str:
-    """The text with longer lines wrapped. Commands get backslashes; JSON stays as it is."""
+    """The text with longer lines wrapped. Commands get backslashes; JSON and commands with quotes stay as they are."""
     return "\n".join(line if len(line) <= width else _wrap(line, width) for line in text.split("\n"))
 
 
 def _wrap(line: str, width: int) -> str:
     body = line.lstrip(" ")
-    if body.startswith(("{", "[")):
+    is_command = body.startswith("mybert ") and ": " not in _QUOTED.sub("", body)
+    if body.startswith(("{", "[")) or (is_command and _QUOTED.search(body)):  # a break may be inside of the quotes
         return line
-    indent, is_command = " " * (len(line) - len(body)), body.startswith("mybert ") and ": " not in body
+    indent = " " * (len(line) - len(body))
     lines = textwrap.wrap(
         body,
         max(width - len(indent) - 2, _LEAST),

@@ -72,7 +72,10 @@ class StopOnSignal(TrainerCallback):
         if self._stops or self._any_process(arguments, wait=True):
             PartialState().wait_for_everyone()  # the main process may still be saving
             if arguments.process_index == 0:
-                print(f"stopped and saved after {saved}; `{resuming_call(self.command)}` continues it", flush=True)
+                how = "the same start with --resume continues it"
+                if arguments.world_size == 1:
+                    how = f"to continue:\n  {resuming_call(self.command)}"
+                print(f"stopped and saved after {saved}; {how}", flush=True)
             raise Preempted
 
     def _any_process(self, arguments: TrainingArguments, wait: bool = False) -> bool:

@@ -136,7 +136,7 @@ def _naming_resume(output: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         call = resuming_call("quickstart")
-        print(f"\n`{call}` continues with the vocabulary and examples in {output}, if finished", file=sys.stderr)
+        print(f"\nto continue with the vocabulary and examples in {output}, if finished:\n  {call}", file=sys.stderr)
         raise
 
 

@@ -38,6 +38,11 @@ def test_a_line_whose_indent_is_as_wide_as_the_terminal_is_wrapped():
     assert terminal.wrapped(f"{' ' * 20}some words here", 18).split() == ["some", "words", "here"]
 
 
+def test_a_command_with_quotes_is_not_wrapped_inside_of_them():
+    line = f"  mybert finetune --train '{'my: rows ' * 30}.csv' --resume"
+    assert terminal.wrapped(line, 80) == line
+
+
 def test_files_and_pipes_have_100_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert terminal.line_width(io.StringIO()) == terminal.line_width(None) == 100

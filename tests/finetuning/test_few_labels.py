@@ -3,6 +3,7 @@
 import functools
 import io
 import re
+import shlex
 import signal
 from collections import Counter
 
@@ -211,7 +212,7 @@ def test_a_signal_stops_the_training_of_few_labels_between_two_steps(
     tiny_checkpoint, opinions, write_rows, tmp_path, monkeypatch, capsys
 ):
     words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint]
-    words += ["--train", write_rows("rows.jsonl", opinions[:24]), "--output", tmp_path / "out", "--use-cpu", "true"]
+    words += ["--train", write_rows("my rows.jsonl", opinions[:24]), "--output", tmp_path / "out", "--use-cpu", "true"]
     steps, taken = few_labels._contrastive_steps, []
 
     def interrupted(*arguments):
@@ -225,8 +226,11 @@ def test_a_signal_stops_the_training_of_few_labels_between_two_steps(
     with pytest.raises(SystemExit) as ended:
         cli.main([*map(str, words), "--bootstrap", "0"])
     assert ended.value.code == 143 and len(taken) == 12
-    assert "stopped and saved after 1 of 4 folds" in capsys.readouterr().out
-    assert cli.main([*map(str, words), "--bootstrap", "0", "--resume"]) == 0
+    message, hint = capsys.readouterr().out.splitlines()[-2:]
+    assert message.startswith("stopped and saved after 1 of 4 folds")
+    resumed = shlex.split(hint)
+    assert resumed == ["mybert", *map(str, words), "--bootstrap", "0", "--resume"]
+    assert cli.main(resumed[1:]) == 0
     assert len(taken) == 12 + 4 * 8, "three folds and the model"
     assert "--resume: 1 of 4 folds are done\ncross-validation, fold 2 of 4\n" in capsys.readouterr().out
 

@@ -244,7 +244,7 @@ def test_sigterm_and_ctrl_c_save_and_exit_with_143(start, whole, table, tmp_path
     output = tmp_path / "run"
     statuses, _, text = start(output, *words, fault=fault)
     assert statuses == [PREEMPTED] == [143], text
-    assert "stopped and saved after step 7 of 18" in text and "`mybert pretrain … --resume`" in text
+    assert "stopped and saved after step 7 of 18" in text and " --resume\n" in text
     label = " ".join(map(str, (name, *words)))
     assert finish(start, whole, output, 7, table, label, "143")[:3] == (True, 0, 0)
 

@@ -79,6 +79,28 @@ def test_free_values_and_the_place_of_an_input_may_change(start, tmp_path):
         start(resume=True, settings=change)
 
 
+def test_other_files_are_named_before_settings_that_depend_on_their_rows():
+    def of(rate: float, *paths: str) -> RunFingerprint:
+        names = ["train", *(f"train-{number}" for number in range(2, 9))]
+        inputs = {name: {"path": path, "sha256": path} for name, path in zip(names, paths, strict=False)}
+        return RunFingerprint({"learning_rate": rate}, inputs)
+
+    before = of(1e-4, "a.csv", "b.csv").as_dict()
+    for other, message in [
+        (of(5e-5, "a.csv"), "--train a.csv has other content than a.csv b.csv, with which the run was started"),
+        (of(5e-5, "a.csv", "c.csv"), "--train a.csv c.csv has other content than a.csv b.csv"),
+        (of(5e-5), "--train is not given, and the run was started with a.csv b.csv; name it again"),
+        (of(5e-5, "a.csv", "b.csv"), "--learning-rate is 5e-05, the run was started with 0.0001"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            other.check_same(before)
+    with pytest.raises(UserError, match=r"--train a.csv was not given when the run was started; leave it out, or"):
+        of(1e-4, "a.csv").check_same(of(1e-4).as_dict())
+    changed = {"choices": {"learning_rate": 1e-4}, "inputs": {"train": {"path": "a.csv", "sha256": "other"}}}
+    with pytest.raises(UserError, match=r"--train a.csv has other content than when the run was started; restore it"):
+        of(1e-4, "a.csv").check_same(changed)
+
+
 def test_a_setting_that_an_old_manifest_lacks_counts_as_its_default(start, tmp_path):
     start()
     manifest = read_manifest(tmp_path / "out")
