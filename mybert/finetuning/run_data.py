@@ -41,6 +41,7 @@ _OF_EARLIER = (  # what the configuration says about labels, rows, activation an
     *("label_threshold", "tag_scheme", "word_rules", "words_weight"),
     *("sentence_transformers", "sbert_ce_default_activation_function"),
 )
+_OF_UNKNOWN = "move a row of each label that the training rows lack into a file of --train"
 _SHOWN = 5
 _FEW_ROWS = 10  # fewer are not split, and get a warning
 
@@ -122,7 +123,7 @@ def load_data(
     if "validation" in splits:
         held_out = f"{settings.share_held_out:.0%} of {train.source}"
         splits["validation"] = splits["validation"]._replace(source=held_out, left_out=0)
-    usable = partial(usable, task=task, training=False, report=lines.append)
+    usable = partial(usable, task=task, training=False, report=lines.append, of_unknown=_OF_UNKNOWN)
     others = {name: usable(split) for name, split in given.items()}
     splits |= others
     unlabelled = None

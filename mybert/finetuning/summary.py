@@ -14,7 +14,7 @@ from mybert.common.errors import short_list, visible
 from mybert.common.languages import marks
 from mybert.common.tables import print_table
 from mybert.rows.similar_rows import nearly_equal, plain_text
-from mybert.rows.splits import Problem, Split
+from mybert.rows.splits import Problem, Split, short_places
 from mybert.tasks.base import Task
 from mybert.tasks.reading import input_texts, row_digests
 
@@ -140,10 +140,10 @@ def differing_labels(split: Split, task: Task) -> list[str]:
         twin = first.setdefault(key, row)
         if labels[row] != labels[twin]:
             pairs.append((twin, row))
-    shown = [
-        " and ".join(f"{split.place(Problem(row, ''))} ({short_list(labels[row]) or 'none'})" for row in pair)
-        for pair in pairs[:_SHOWN]
-    ]
+    rows = [row for pair in pairs[:_SHOWN] for row in pair]
+    places = short_places(split.place(Problem(row, "")) for row in rows)
+    named = [f"{place} ({short_list(labels[row]) or 'none'})" for place, row in zip(places, rows, strict=True)]
+    shown = map(" and ".join, zip(named[::2], named[1::2], strict=True))
     more = "; …" if len(pairs) > _SHOWN else ""
     line = f"rows of {split.source} with equal texts and different labels: {len(pairs):,} ({split.unit}s "
     return [f"{line}{'; '.join(shown)}{more}); correct one label of each"] if pairs else []

@@ -90,6 +90,15 @@ def number(label: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def is_not_finite(value: Any) -> bool:
+    """Whether a number, or a text of one, is infinite or NaN."""
+    return str(value).strip().lstrip("+-").casefold() in ("nan", "inf", "infinity")
+
+
+UNKNOWN = "is not among the"
+"""In the message about a label that the model lacks."""
+
+
 class ProblemType(NamedTuple):
     """`config.problem_type` of a model and the reason for it."""
 
@@ -236,5 +245,5 @@ def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:
         return f"the label {short(label)} is neither a word nor a number"
     if known is not None and known_name(label, known) not in known:
         few = f" ({short_list(known)})" if len(known) <= _FEW_LABELS else ""
-        return f"the label {short(label_name(label))} is not among the {len(known)} trained on{few}"
+        return f"the label {short(label_name(label))} {UNKNOWN} {len(known)} trained on{few}"
     return None

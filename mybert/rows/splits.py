@@ -123,10 +123,17 @@ def describe_problems(
     listed = []
     for message, numbers in itertools.islice(numbers_of.items(), _SHOWN):
         more = f" and {len(numbers) - _SHOWN:,} more" if len(numbers) > _SHOWN else ""
-        shown = ", ".join(map(str, itertools.islice(numbers, _SHOWN)))
+        shown = ", ".join(short_places(itertools.islice(numbers, _SHOWN)))
         listed.append(f"{unit}{'s' * (len(numbers) > 1)} {shown}{more}: {message}")
     listed += ["…"] if len(numbers_of) > _SHOWN else []
     of = "" if rows is None else f" of {rows:,}"
     bad = len({problem.row for problem in problems})
     whole = "sentence" if any(problem.word is not None for problem in problems) else unit
     return f"{source}: {bad:,}{of} {whole}s cannot be used: {'; '.join(listed)}"
+
+
+def short_places(places: Iterable[object]) -> list[str]:
+    """Places of `Split.place`, which name a file once after its numbers: 3, 4 of a.csv, 1 of b.csv."""
+    parts = [str(place).partition(" of ") for place in places]
+    pairs = itertools.zip_longest(parts, parts[1:], fillvalue=("", "", ""))
+    return [number if file == after else f"{number}{of}{file}" for (number, of, file), (_, _, after) in pairs]

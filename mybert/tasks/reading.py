@@ -22,6 +22,7 @@ from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS,
 from mybert.io.sources import README, find_sources
 from mybert.rows.annotations import read_argilla
 from mybert.rows.column_roles import usual_columns
+from mybert.rows.labels import UNKNOWN
 from mybert.rows.splits import Split, describe_problems, refuse_rows
 from mybert.rows.tables import table_of_columns
 from mybert.tasks.base import Task
@@ -212,10 +213,12 @@ def usable_rows(
     training: bool,
     errors: str,
     report: Callable[[str], object] = print,
+    of_unknown: str = "",
 ) -> Split:
     """The split without rows that cannot be used; see `Task.check_rows` for `training`.
 
     If there are any, `errors="strict"` raises, and `skip` calls `report` with the line that names the rows left out.
+    `of_unknown` is a remedy for labels that the model lacks.
     """
     try:
         problems = task.problems(split.rows, tokenizer, training)
@@ -225,7 +228,10 @@ def usable_rows(
         return split
     bad = {problem.row for problem in problems}
     if errors == "strict" or len(bad) == len(split.rows):
-        refuse_rows(split.source, problems, len(split.rows), split.unit, place=split.place)
+        remedy = "leave them out by --errors skip"
+        if of_unknown and any(UNKNOWN in problem.message for problem in problems):
+            remedy = f"{of_unknown}, or {remedy}"
+        refuse_rows(split.source, problems, len(split.rows), split.unit, remedy, split.place)
     report(f"{describe_problems(split.source, problems, len(split.rows), split.unit, split.place)}; left out")
     return split.select([row for row in range(len(split.rows)) if row not in bad])._replace(left_out=len(bad))
 

@@ -94,6 +94,28 @@ def test_a_model_trained_on_two_files_is_that_of_one_and_bad_rows_have_their_fil
     assert f"1 of 31 lines cannot be used: line 3 of {bad}: the label is missing" in capsys.readouterr().err
 
 
+def test_rows_of_one_file_name_it_once(finetune, opinions, write_rows, capsys):
+    empty = [{"text": "a film", "label": None}] * 4
+    first, second = write_rows("a.jsonl", [*opinions, *empty]), write_rows("b.jsonl", empty[:1])
+    lines, size = len(opinions), len(opinions) + 5
+    assert finetune("text-classification", "--train", first, second) == 2
+    named = ", ".join(str(lines + number) for number in range(1, 5))
+    message = f"5 of {size} lines cannot be used: lines {named} of {first}, 1 of {second}: the label is missing"
+    assert message in capsys.readouterr().err
+
+
+def test_a_label_that_the_training_rows_lack_has_a_remedy(finetune, opinions, write_rows, capsys):
+    train, fine = write_rows("train.jsonl", opinions), [{"text": "a fine film", "label": "fine"}]
+    test = write_rows("test.jsonl", [*opinions[:3], *fine])
+    assert finetune("text-classification", "--train", train, "--test", test) == 2
+    message = "line 4: the label 'fine' is not among the 2 trained on (bad, good); correct them, or move a row of each"
+    message += " label that the training rows lack into a file of --train, or leave them out by --errors skip"
+    assert message in capsys.readouterr().err
+    missing = write_rows("missing.jsonl", [*opinions[:3], {"text": "a film", "label": None}])
+    assert finetune("text-classification", "--train", train, "--test", missing) == 2
+    assert "the label is missing; correct them, or leave them out by" in capsys.readouterr().err
+
+
 def test_files_with_other_columns_are_refused(finetune, opinions, write_rows, capsys):
     pairs = [{"sentence1": "a film", "sentence2": "a book", "label": "good"}]
     words = ("--train", write_rows("a.jsonl", opinions), write_rows("b.jsonl", pairs))
@@ -187,7 +209,7 @@ def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_ro
     printed = capsys.readouterr().out
     assert (
         "corrected by rows of later files: 1 row, 1 with another label\n" in printed
-        and f"2 of {empty}, 3 of {empty}" in printed
+        and f"lines 2, 3 of {empty}: " in printed
     )
     data = read_results(tmp_path / "kept")["data"]
     assert sum(data[part]["rows"] for part in ("train", "validation") if part in data) == len(opinions)
@@ -227,7 +249,7 @@ def test_equal_texts_with_different_labels_are_named_with_their_files(
     old = write_rows("old.jsonl", [*opinions, {"text": "the book", "label": "bad"}])
     new = write_rows("new.jsonl", [*extra, {"text": "a  book", "label": "bad"}])
     assert finetune("text-classification", "--train", old, new, "--max-steps", 1) == 0
-    line = f"equal texts and different labels: 1 (lines 1 of {new} (good) and 2 of {new} (bad)); correct one"
+    line = f"equal texts and different labels: 1 (lines 1 (good) and 2 of {new} (bad)); correct one"
     assert line in capsys.readouterr().out
     rows = [{"text": "a film", "label": ["good", "long"]}, {"text": "a film", "label": ["long", "good"]}]
     rows += [{"text": f"a {n}", "label": []} for n in range(3)]
