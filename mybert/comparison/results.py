@@ -83,7 +83,9 @@ def _side(task: Task, side: Side) -> dict[str, Any]:
     """Scores, cost and learning curve of a run."""
     run_scores = scores(task, side.rows)
     values = {name: [run[name] for run in run_scores] for name in run_scores[0]}
-    training = side.training.results.get("best", {}) if side.training else {}
+    trained = side.training.results if side.training else {}
+    parts = [part for name in ("best", "folds") if (part := trained.get(name))]
+    cost = {name: sum(part[name] for part in parts) if parts else None for name in ("seconds", "tokens_seen")}
     return {
         "name": side.name,
         "seeds": len(side.rows),
@@ -91,8 +93,8 @@ def _side(task: Task, side: Side) -> dict[str, Any]:
         "deviations": {name: statistics.stdev(each) for name, each in values.items() if len(each) > 1},
         "rows_per_second": side.evaluation.get("rows_per_second"),
         "parameters": _parameters(side),
-        "training_seconds": training.get("seconds"),
-        "tokens_seen": training.get("tokens_seen"),
+        "training_seconds": cost["seconds"],
+        "tokens_seen": cost["tokens_seen"],
         "curve": _curve(side),
     }
 

@@ -1,6 +1,7 @@
 """Cross-validation: each training row is predicted by a model that was trained without its fold."""
 
 import dataclasses
+import json
 import shutil
 import time
 from pathlib import Path
@@ -11,11 +12,12 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from modeling_mybert import MyBertConfig
+from mybert.artifacts.manifest import RESULTS, write_json
 from mybert.common.metrics import metric_of
 from mybert.common.quantities import duration
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.recipes import Run
-from mybert.finetuning.training import MODEL, Job, build_trainer, is_finished, train_few, train_run
+from mybert.finetuning.training import MODEL, Job, build_trainer, few_amounts, is_finished, train_few, train_run
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import new_model
 from mybert.tasks.features import ROW
@@ -40,6 +42,12 @@ def cross_validated(job: Job, run: Run, runs: Path, trainers: dict[Path, RunTrai
     held_out = train._replace(source=f"{folds} folds of {train.source}", left_out=0)
     splits = {"train": train, "validation": held_out, **job.data.splits}
     return dataclasses.replace(_with_data(job, out_of_fold=logits, splits=splits), task=task)
+
+
+def cost_of_folds(runs: Path) -> dict[str, float]:
+    """Seconds and tokens of the training of all folds; empty if there are none."""
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in runs.glob(f"*-fold*of*/{RESULTS}")]
+    return {name: sum(each[name] for each in results) for name in ("seconds", "tokens_seen") if results}
 
 
 def folds_of(job: Job) -> int | None:
@@ -112,11 +120,15 @@ def _train_fold(
     began, few = time.perf_counter(), job.data.few_labels
     held_out = job.data.splits["train"].select(np.flatnonzero(is_held_out).tolist())
     own = _without_fold(job, is_held_out)
-    model = train_few(own, run, f"{fold} of {folds} folds")[0] if few else _trained(own, run, folder, trainer)
+    if few:
+        model, log = train_few(own, run, f"{fold} of {folds} folds")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / RESULTS, few_amounts(log))
+    else:
+        model = _trained(own, run, folder, trainer)
     model.eval()
     features = job.task.features(held_out.rows, job.tokenizer, training=False)
     logits = logits_of(model, job.task, job.tokenizer, features)
-    folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / f"partial.{_LOGITS}", *logits)
     (folder / f"partial.{_LOGITS}").replace(folder / _LOGITS)
     shutil.rmtree(folder / MODEL, ignore_errors=True)
@@ -125,10 +137,7 @@ def _train_fold(
     score = metric_of(metric).written(job.task.score(predictions, job.task.references(held_out.rows))[metric])
     seconds = duration(time.perf_counter() - began)
     if job.arguments.process_index == 0:
-        print(
-            f"{name}: {job.task.title(metric)} {score}, {seconds}",
-            flush=True,
-        )
+        print(f"{name}: {job.task.title(metric)} {score}, {seconds}", flush=True)
     job.stop.check(job.arguments, name)
 
 

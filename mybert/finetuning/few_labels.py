@@ -32,7 +32,7 @@ FEW = 50
 _SHARE = 0.03  # of a token's own hidden state in the mean
 _ABSENT = -20.0  # logit of a label without a training row
 LEARNING_RATE, BATCH, EPOCHS = 1e-4, 32, 8
-_STEPS = 8, 200  # at least and at most
+_MOST_STEPS = 200
 _TEMPERATURE = 0.1
 _ORDINARY = (
     *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
@@ -61,6 +61,11 @@ def targets_of(labels: int, features: Dataset) -> np.ndarray:
     """(features, labels) zeros and ones."""
     label_ids = np.asarray(features["labels"][:])
     return label_ids.astype(np.float32) if label_ids.ndim == 2 else np.eye(labels, dtype=np.float32)[label_ids]
+
+
+def planned_steps(rows: int) -> int:
+    """The number of steps of the training on these rows."""
+    return min(EPOCHS * math.ceil(rows / BATCH), _MOST_STEPS)
 
 
 def append_mean_layer(model: Any) -> None:
@@ -131,9 +136,9 @@ def _contrastive_steps(
     parameters = [*bert.encoder.parameters()]
     generator, labels = np.random.default_rng(seed), torch.from_numpy(targets)
     steps: list[list[int]] = []
-    while len(steps) < _STEPS[0] or len(steps) < EPOCHS * math.ceil(len(rows) / BATCH):
+    while len(steps) < planned_steps(len(rows)):
         steps += _batches(targets, generator)
-    steps = steps[: _STEPS[1]]
+    steps = steps[: planned_steps(len(rows))]
     optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=len(steps) + 1, pct_start=0.1)
     torch.manual_seed(seed)

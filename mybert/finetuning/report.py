@@ -24,6 +24,7 @@ from mybert.evaluation.evaluate import (
     print_evaluation,
     write_evaluation,
 )
+from mybert.finetuning.cross_validation import cost_of_folds
 from mybert.finetuning.recipes import print_summaries, summarise
 from mybert.finetuning.summary import check_data
 from mybert.finetuning.training import MODEL, RUNS, Job, Outcome
@@ -90,6 +91,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
             "metric": job.main_metric,
             **evaluations,
             "best": {**best.recipe._asdict(), "seed": best.seed, **amounts},
+            "folds": cost_of_folds(output / RUNS),
             "few_labels": data.few_labels,
             "recipes": [
                 {**s.recipe._asdict(), "mean": s.mean, "deviation": s.deviation, "best_seed": s.best.seed}

@@ -154,11 +154,21 @@ def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     model.save_pretrained(folder / MODEL)
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)
-    end, steps = log[-1], log[-1]["step"]
-    seen = {"seconds": end["seconds"], "tokens_seen": end["tokens"]}
-    amounts = {"steps": steps, "best_step": steps, **seen, "flops": 0}
-    write_json(folder / RESULTS, {**run.recipe._asdict(), "seed": run.seed, "metrics": metrics, **amounts, "log": log})
+    facts = {**run.recipe._asdict(), "seed": run.seed, "metrics": metrics, **few_amounts(log), "log": log}
+    write_json(folder / RESULTS, facts)
     return model
+
+
+def few_amounts(log: list[dict[str, Any]]) -> dict[str, Any]:
+    """Steps, seconds and tokens of a training for few labels."""
+    end, steps = log[-1], log[-1]["step"]
+    return {
+        "steps": steps,
+        "best_step": steps,
+        "seconds": end["seconds"],
+        "tokens_seen": end["tokens"],
+        "flops": 0,
+    }
 
 
 def build_trainer(job: Job, run: Run, folder: Path | None = None, dry_run: bool = False) -> RunTrainer:

@@ -150,6 +150,7 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     text = capsys.readouterr().out
     results = read_results(tmp_path / "out")
     assert results["few_labels"] and "cross-validation in 4 folds" in text
+    assert results["folds"]["seconds"] > 0 and 2 < results["folds"]["tokens_seen"] / results["best"]["tokens_seen"] < 4
     scores = re.findall(
         r"^cross-validation, fold (\d) of 4\nfold \1 of 4: accuracy ([\d.]+)%, \d+ s$", text, re.MULTILINE
     )
@@ -195,6 +196,14 @@ def test_a_dry_run_plans_few_labels_and_more_folds_than_texts_are_refused(
     assert cli.main([*words, "--folds", "25"]) == 2
     expected = "25 folds need as many rows with different texts, and the 26 training rows have 24; choose fewer"
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [24, 100])
+def test_a_run_takes_as_many_steps_as_are_planned(tiny_checkpoint, opinions, count):
+    task, tokenizer, _, features = prepared(tiny_checkpoint, (opinions * 9)[:count])
+    model, targets = new_model(task, str(tiny_checkpoint)), few_labels.targets_of(2, features)
+    steps = few_labels._contrastive_steps(model, features, targets, task.collator(tokenizer), 1, bf16=False)
+    assert len([*steps]) == few_labels.planned_steps(count) == {24: 8, 100: 32}[count]
 
 
 def test_a_label_with_one_row_is_absent_from_its_fold(tiny_checkpoint, opinions, write_rows, tmp_path):

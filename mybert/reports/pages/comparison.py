@@ -75,7 +75,10 @@ def _cost(runs: Sequence[Mapping]) -> Table | None:
     }
     known = {name: values for name, values in measures.items() if any(value is not None for value in values)}
     rows = list(zip((run["name"] for run in runs), *known.values(), strict=True))
-    note = "Rows per second are those of the evaluation, on the machine that ran it."
+    note = (
+        "Rows per second are those of the evaluation, on the machine that ran it. Time and tokens of training include "
+    )
+    note += "the models of all folds."
     return Table("Cost", ["run", *known], rows, note) if known else None
 
 
