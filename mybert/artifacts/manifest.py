@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from mybert.common.errors import UserError, did_you_mean
 from mybert.common.json_io import read_json_object
@@ -197,10 +197,12 @@ class DataInMemory(str):
         table: the rows, a `datasets.Dataset`.
     """
 
+    PREFIX: ClassVar[str] = "data in memory"
+
     table: Any
 
     def __new__(cls, argument: str, table: Any) -> Self:
-        made = super().__new__(cls, "data in memory" + f" ({argument})" * (argument != "data"))
+        made = super().__new__(cls, cls.PREFIX + f" ({argument})" * (argument != "data"))
         made.table = table
         return made
 

@@ -24,6 +24,7 @@ from mybert.rows.labels import REGRESSION, is_missing
 from mybert.rows.similar_rows import Row, nearly_equal, plain_text
 from mybert.rows.tables import MemoryRows
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
+from mybert.suggestion.next_step import next_step
 from mybert.suggestion.settings import SuggestSettings
 from mybert.tasks.base import Task
 from mybert.tasks.features import mean_by_row
@@ -82,6 +83,8 @@ def suggest(settings: SuggestSettings) -> Path:
     few = len(suggestions) < min(settings.count, rows)
     fewer = "; the others have labels, cannot be used, or are near duplicates" if few else ""
     print(f"suggestions: {len(suggestions):,} of {counted(rows, 'row')}{fewer}", file=sys.stderr)
+    label = " and ".join(label_columns(suggestions[0].row, predictor.task))
+    print(next_step(settings, label), file=sys.stderr)
     return Path(settings.output)
 
 

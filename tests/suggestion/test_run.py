@@ -3,6 +3,8 @@
 import csv
 import random
 import re
+import shlex
+import shutil
 
 import pytest
 from json_files import read_lines, write_lines
@@ -10,6 +12,7 @@ from tiny_models import WORDS
 
 import mybert
 from mybert import Predictor, cli
+from mybert.artifacts.manifest import write_manifest
 from mybert.common.json_io import parse_json
 
 
@@ -123,8 +126,53 @@ def test_rows_with_a_label_are_no_suggestions_unless_every_row_has_one(models, t
     assert "suggestions: 6 of 13 rows; the others have labels, cannot be used, or are" in capsys.readouterr().err
     write_lines(tmp_path / "rows.jsonl", rows[:6])
     assert cli.main([*words, "12", "--overwrite"]) == 0
-    assert capsys.readouterr().err.rstrip().endswith("suggestions: 6 of 6 rows")
+    assert "suggestions: 6 of 6 rows\nnext: " in capsys.readouterr().err
     write_lines(tmp_path / "rows.jsonl", rows[6:12])
     assert cli.main([*words, "2", "--overwrite"]) == 0
     assert "every row has a label: rows are chosen as if none had one" in capsys.readouterr().err
     assert len(read_lines(tmp_path / "next.jsonl")) == 2
+
+
+@pytest.fixture
+def trained(models, tmp_path):
+    """A function that returns a model whose manifest has the settings of its training."""
+
+    def call(name: str, **settings) -> str:
+        folder = shutil.copytree(models("classifier"), tmp_path / name)
+        settings = {"task": "text-classification", "model": "my start", "folds": None, **settings}
+        write_manifest(folder, "finetune", settings=settings, inputs={}, counts={})
+        return str(folder)
+
+    return call
+
+
+@pytest.mark.parametrize("form", ["csv", "label-studio"])
+def test_the_next_training_is_printed_as_a_command(trained, tmp_path, capsys, form):
+    train, test, pool = (
+        str(write_lines(tmp_path / f"{name} rows.jsonl", [{"text": text, "label": "good"} for text in texts(9, 6, n)]))
+        for n, name in enumerate(("train", "test", "pool"))
+    )
+    model = trained("round-9", train=train, test=test, columns=["label=label"])
+    output = tmp_path / f"next.{'csv' if form == 'csv' else 'json'}"
+    words = ["suggest", model, pool, "--labelled", train, test, "--count", "3", "--format", form]
+    assert cli.main([*words, "--output", str(output)]) == 0
+    message, command = capsys.readouterr().err.splitlines()[-2:]
+    labelled = output if form == "csv" else tmp_path / "next-labelled.json"
+    how = f"fill the empty column 'label' of {output}"
+    if form == "label-studio":
+        how = f"label {output} in Label Studio, and export it as {labelled}"
+    assert message == f"next: {how}, then train on all rows:"
+    expected = ["mybert", "finetune", "--task", "text-classification", "--model", "my start"]
+    expected += ["--train", train, str(labelled), "--test", test, "--columns", "label=label"]
+    assert shlex.split(command) == [*expected, "--output", str(tmp_path / "round-10")]
+
+
+def test_in_python_the_next_training_is_a_call_and_an_unknown_training_has_none(trained, tmp_path, capsys):
+    pool = write_lines(tmp_path / "pool.jsonl", [{"text": text} for text in texts(12, 6)])
+    for train, name in (("train.csv", "mine"), ("data in memory (train)", "other")):
+        mybert.suggest(trained(name, train=train), pool, count=3, output=tmp_path / f"{name}.jsonl")
+    printed = capsys.readouterr().err
+    files = ["train.csv", str(tmp_path / "mine.jsonl")]
+    call = f"mybert.finetune(task='text-classification', model='my start', train={files}, output="
+    assert f"then train on all rows:\n  {call}{str(tmp_path / 'mine-2')!r})\n" in printed
+    assert printed.endswith("other.jsonl, then train on all rows (`mybert finetune --train`)\n")
