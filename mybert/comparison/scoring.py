@@ -6,7 +6,7 @@ from typing import Any
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short, short_list, warn_once
 from mybert.comparison.sides import Rows, Side
-from mybert.rows.labels import label_name, number
+from mybert.rows.labels import is_not_finite, label_name, number
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
 from mybert.tasks.label_kinds import MULTI, REGRESSION, SINGLE
@@ -59,6 +59,8 @@ def _problem(every: Sequence[Rows]) -> str:
     if isinstance(every[0].references[0], list):
         return MULTI
     numbers = [number(target) for target in every[0].references]
+    if None not in numbers:
+        _check_finite(every)
     predicted = [number(one.get("score", one.get("label"))) for rows in every for one in rows.predictions]
     if None in numbers or None in predicted or ("label" in first and "scores" in first):
         return SINGLE
@@ -75,6 +77,18 @@ def _problem(every: Sequence[Rows]) -> str:
     return REGRESSION
 
 
+def _check_finite(every: Sequence[Rows]) -> None:
+    """Raises a UserError if a prediction of a number is infinite or NaN."""
+    for rows in every:
+        for place, one in zip(rows.places, rows.predictions, strict=True):
+            value = one.get("score", one.get("label"))
+            if is_not_finite(value):
+                raise UserError(
+                    f"{rows.source}, {rows.unit} {place}: the prediction is {value}, and the references are numbers; "
+                    "predict a finite number"
+                )
+
+
 def _labels(every: Sequence[Rows], problem: str) -> list[str]:
     """All labels, in the order of a model's probabilities if there are some; predictions get label names."""
     names: dict[str, None] = {}
@@ -88,7 +102,7 @@ def _labels(every: Sequence[Rows], problem: str) -> list[str]:
             elif len(labels) == 1:
                 prediction["label"] = labels[0]
             else:
-                raise UserError(f"{rows.source}, row {place}: expected one label, found {short(predicted)}")
+                raise UserError(f"{rows.source}, {rows.unit} {place}: expected one label, found {short(predicted)}")
     others = {label for rows in every for one in rows.predictions for label in _names(one, problem)}
     targets = every[0].references
     targets[:] = [[_name(label) for label in x] if problem == MULTI else _name(x) for x in targets]
@@ -134,4 +148,4 @@ def _set_tags(every: Sequence[Rows]) -> None:
             tags = prediction.get("tags")
             if not isinstance(tags, list) or len(tags) != len(reference):
                 tag_count = f"{len(tags)} tags" if isinstance(tags, list) else "no tags"
-                raise UserError(f"{rows.source}, row {place}: {tag_count} for {len(reference)} words")
+                raise UserError(f"{rows.source}, {rows.unit} {place}: {tag_count} for {len(reference)} words")

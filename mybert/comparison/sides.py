@@ -32,6 +32,7 @@ class Rows(NamedTuple):
         inputs: the columns of each row, without predictions.
         places: the number of each row in its file, from 1.
         columns: all that the file has.
+        unit: `line` or `row`; what `places` count.
     """
 
     source: str
@@ -40,6 +41,7 @@ class Rows(NamedTuple):
     inputs: list[dict[str, Any]]
     places: list[int]
     columns: Sequence[str] = ()
+    unit: str = "row"
 
     def select(self, order: Sequence[int]) -> "Rows":
         """The rows in another order."""
@@ -48,7 +50,7 @@ class Rows(NamedTuple):
             return None if values is None else [values[place] for place in order]
 
         columns = (self.predictions, self.references, self.inputs, self.places)
-        return Rows(self.source, *map(taken, columns), self.columns)
+        return Rows(self.source, *map(taken, columns), self.columns, self.unit)
 
 
 @dataclass
@@ -157,10 +159,11 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     if kind not in READERS:
         raise UserError(f"{path}: expected {', '.join(READERS)}, found {path.suffix or 'no suffix'}")
     predictions, references, inputs, places, columns = [], [], [], [], dict[str, None]()
-    for place, fields, *_ in readable(str(path), READERS[kind](str(path))):
+    unit = "row"
+    for place, fields, _, _, unit in readable(str(path), READERS[kind](str(path))):
         prediction, reference, given = _parts(fields, path, settings)
         if is_missing(prediction.get("score", "given") if isinstance(prediction, dict) else prediction):
-            raise UserError(f"{path}, row {place}: the prediction is missing; every row needs one")
+            raise UserError(f"{path}, {unit} {place}: the prediction is missing; every row needs one")
         columns |= dict.fromkeys([*fields, *given])
         predictions.append(prediction)
         references.append(reference)
@@ -171,9 +174,9 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     predictions, references = [*map(_prediction, _as_lists(predictions))], _as_lists(references)
     if lacking := [place for place, target in zip(places, references, strict=True) if target is None]:
         if len(lacking) < len(places):
-            raise UserError(f"{path}, row {lacking[0]}: no reference; every row needs one")
+            raise UserError(f"{path}, {unit} {lacking[0]}: no reference; every row needs one")
         references = None
-    return Rows(str(path), predictions, references, inputs, places, list(columns))
+    return Rows(str(path), predictions, references, inputs, places, list(columns), unit)
 
 
 def _as_lists(values: list[Any]) -> list[Any]:
@@ -282,8 +285,8 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
     for place, (found, expected) in enumerate(zip(rows.references, first.references, strict=True)):
         if not _same(found, expected):
             raise UserError(
-                f"the reference of row {rows.places[place]} is {short(found)} in {rows.source} and {short(expected)} "
-                f"in {first.source}; evaluate all on one file"
+                f"the reference of {rows.unit} {rows.places[place]} is {short(found)} in {rows.source} and "
+                f"{short(expected)} in {first.source}; evaluate all on one file"
             )
     return rows._replace(references=first.references)
 
@@ -308,5 +311,6 @@ def _difference(rows: Rows, first: Rows, names: Sequence[str]) -> str:
             key = _key(row, names)
             counts[key] -= 1
             if counts[key] < 0:
-                return f": row {place} of {one.source} is not in {other.source}: {short(' · '.join(json.loads(key)))}"
+                text = short(" · ".join(json.loads(key)))
+                return f": {one.unit} {place} of {one.source} is not in {other.source}: {text}"
     return ""

@@ -242,7 +242,7 @@ def test_rows_that_are_not_the_same_are_named(files, tmp_path, capsys):
     label = lines[-1].split(",")[2]
     text, topic, _, prediction = lines[-1].split(",")
     relabelled = message([*lines[:-1], ",".join([text, topic, "good" if label != "good" else "bad", prediction])])
-    assert f"the reference of row {len(lines)} is" in relabelled and "other.csv" in relabelled
+    assert f"the reference of line {len(lines)} is" in relabelled and "other.csv" in relabelled
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_files_of_other_tools_have_columns_of_their_own(tmp_path, truth, caplog)
     [
         (["Bad", "Good"], r"predicts Bad, Good, and the references are bad, good; write the same names in both"),
         (["LABEL_0", "LABEL_1"], "predicts LABEL_0, LABEL_1, and the references"),
-        (["bad", ""], r"given.csv, row 3: the prediction is missing"),
+        (["bad", ""], r"given.csv, line 3: the prediction is missing"),
         (["0.2", "0.9"], "the predictions look like probabilities, and the references are 0 and 1"),
     ],
 )
@@ -314,6 +314,25 @@ def test_predictions_that_are_no_labels_are_refused(tmp_path, predictions, messa
     given = write(tmp_path / "given.csv", rows)
     with pytest.raises(UserError, match=message):
         compare([given, given], output=tmp_path / "c")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity"])
+def test_a_predicted_number_that_is_not_finite_is_named(tmp_path, value):
+    rows = [{"text": str(n), "reference": n / 3, "prediction": n / 4} for n in range(30)]
+    good = write(tmp_path / "good.csv", rows)
+    rows[7]["prediction"] = value
+    bad = write(tmp_path / "bad.csv", rows)
+    message = f"bad.csv, line 9: the prediction is {value}, and the references are numbers; predict a finite number"
+    with pytest.raises(UserError, match=message):
+        compare([good, bad], output=tmp_path / "c")
+
+
+def test_training_time_includes_the_folds(tmp_path):
+    cost = {"best": {"seconds": 2.0, "tokens_seen": 10}, "folds": {"seconds": 6.0, "tokens_seen": 30}}
+    one = folder_of(tmp_path / "one", "finetune", {"model": "m"}, **cost)
+    other = folder_of(tmp_path / "other", "finetune", {"model": "m"}, **cost | {"folds": {}})
+    runs = read(compare([one, other], output=tmp_path / "c", bootstrap=100).path)["runs"]
+    assert [(run["training_seconds"], run["tokens_seen"]) for run in runs] == [(8.0, 40), (2.0, 10)]
 
 
 def folder_of(path, stage, settings, **facts):
@@ -356,7 +375,7 @@ def test_rows_and_labels_are_those_that_another_program_writes_with_other_spaces
     assert [run["metrics"]["accuracy"] for run in found["runs"]] == [pytest.approx(1 / 3), 1.0]
     other[4]["prediction"] = ["bad", "good"]
     write_lines(tmp_path / "other.jsonl", other)
-    with pytest.raises(UserError, match=r"other.jsonl, row 5: expected one label, found \['bad', 'good'\]$"):
+    with pytest.raises(UserError, match=r"other.jsonl, line 5: expected one label, found \['bad', 'good'\]$"):
         compare([tmp_path / "one.csv", tmp_path / "other.jsonl"], output=tmp_path / "c2")
 
 
