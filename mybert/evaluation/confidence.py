@@ -1,15 +1,20 @@
 """What the probabilities of answers say: their calibration error, and labels that look incorrect.
 
-The latter by confident learning (Northcutt, Jiang and Chuang 2021).
+The latter by confident learning (Northcutt, Jiang and Chuang 2021), tags by the number that the model expects.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 from sklearn.metrics import roc_auc_score
 
 _BINS = 10
+_MOST = 20.0  # of what calibration multiplies and adds
+_FALSE_ALARMS = 0.5  # the most that is expected of the tags that are listed
+_LEAST = 1e-12  # probability
 
 
 class Answer(NamedTuple):
@@ -74,6 +79,79 @@ def find_suspects(predictions: Sequence[Mapping[str, Any]], references: Sequence
             wrong.append(Suspect(row, worst))
     wrong.sort(key=lambda suspect: (suspect.answer.own, -suspect.answer.score, suspect.row))
     return wrong[:count]
+
+
+def find_wrong_tags(
+    predictions: Sequence[Mapping[str, Any]],
+    references: Sequence[Sequence[str]],
+    shares: Sequence[np.ndarray],
+    names: Sequence[str],
+) -> list[Suspect]:
+    """The rows with a tag that looks incorrect, the worst first; the answer of a row is its least probable tag.
+
+    Even a right model gives some right tags a low probability: as many as the sum of all low probabilities says. Tags
+    are listed up to the highest probability for which this sum is at most half of their number. The probabilities are
+    calibrated before, since most models are too sure. Rules that compare tags one by one list most sentences
+    (benchmarks/results/few_labels.md).
+
+    Args:
+        shares: (words, tags) of each row, the probability of every tag of each word.
+        names: of the tags.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    given = np.array([places[tag] for tags in references for tag in tags])
+    raw = np.concatenate(shares)
+    calibrated = _calibrate(raw, given)
+    own, best = calibrated[np.arange(len(given)), given], raw.argmax(1)
+    looks_wrong = (own <= _highest_improbable(calibrated, own)) & (best != given)
+    suspects, start = [], 0
+    for row, (prediction, tags) in enumerate(zip(predictions, references, strict=True)):
+        words = start + np.flatnonzero(looks_wrong[start : start + len(tags)])
+        if len(words):
+            word = int(words[own[words].argmin()])
+            shown, tag = prediction["tokens"][word - start], tags[word - start]
+            predicted, score = names[best[word]], float(raw[word].max())
+            answer = Answer(shown, tag, float(raw[word, given[word]]), predicted, score)
+            suspects.append((own[word], row, Suspect(row, answer)))
+        start += len(tags)
+    return [suspect for _, _, suspect in sorted(suspects, key=lambda one: one[:2])]
+
+
+def _highest_improbable(shares: np.ndarray, own: np.ndarray) -> float:
+    """The highest probability up to which at most `_FALSE_ALARMS` of the labels are expected; -1 if there is none.
+
+    Args:
+        shares: (n, labels) all probabilities.
+        own: (n,) those of the labels.
+    """
+    every, ordered = np.sort(shares, axis=None), np.sort(own)
+    sums = np.concatenate([[0.0], np.cumsum(every)])
+    expected = sums[np.searchsorted(every, ordered, side="right")]
+    number = np.searchsorted(ordered, ordered, side="right")
+    return float(ordered[expected <= _FALSE_ALARMS * number].max(initial=-1.0))
+
+
+def _calibrate(shares: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """The probabilities with the least cross-entropy of the labels: the logarithms are scaled by a number, and one is
+    added for each label (Alexandari, Kundaje and Shrikumar 2020). Those of a model that knows nothing are how frequent
+    the labels are.
+
+    Args:
+        shares: (n, labels).
+        given: (n,) the labels.
+    """
+    logits, labels = np.log(np.maximum(shares, _LEAST)), shares.shape[1]
+    own, frequency = np.arange(len(given)), np.bincount(given, minlength=labels) / len(given)
+
+    def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = log_softmax(numbers[0] * logits + numbers[1:], axis=1)
+        means = np.exp(scores)
+        slope = ((means * logits).sum(1) - logits[own, given]).mean()
+        return -scores[own, given].mean(), np.append(slope, means.mean(0) - frequency)
+
+    bounds = [(0.0, _MOST), *[(-_MOST, _MOST)] * labels]
+    numbers = minimize(loss, np.append(1.0, np.zeros(labels)), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return softmax(numbers[0] * logits + numbers[1:], axis=1)
 
 
 def ranks_labels(predictions: Sequence[Mapping[str, Any]], references: Sequence[Any]) -> bool:

@@ -32,7 +32,7 @@ from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.evaluation.analysis import Evaluation, Matrix, analyse, check_slices, intervals
-from mybert.evaluation.confidence import Suspect, find_suspects, ranks_labels
+from mybert.evaluation.confidence import Suspect, find_suspects, find_wrong_tags, ranks_labels
 from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
 from mybert.inference.logits import logits_of, token_count
@@ -138,6 +138,7 @@ def evaluate_rows(
         Matrix.of(task, predictions, references),
         *_lengths(features, len(rows)),
         seconds,
+        task.tag_shares(logits, features, rows),
     )
 
 
@@ -171,11 +172,7 @@ def write_evaluation(
         is no better than the best constant prediction, and its probabilities do not rank the rows either.
     """
     given, slices = list(split.given()), settings.slices
-    answers = evaluation.predictions, evaluation.references
-    suspects = find_suspects(*answers)
-    if suspects and not (_better_than_constant(evaluation, task)[0] or ranks_labels(*answers)):
-        print("no list of labels that look incorrect: the model is no better than the best constant prediction")
-        suspects = []
+    suspects = _suspects(evaluation, task)
     analysis = analyse(task, evaluation, split.numbers, given, slices, facts["metric"], suspects)
     for column in slices:
         if len(analysis["slices"][column]) == 1:
@@ -192,6 +189,22 @@ def write_evaluation(
     if not suspects:
         return {}
     return {_write_suspects(folder, suspects, evaluation, split, given, task, settings.suspects, model): len(suspects)}
+
+
+def _suspects(evaluation: Evaluation, task: Task) -> list[Suspect]:
+    """The rows whose label looks incorrect; prints why there are none if the model cannot tell."""
+    answers = evaluation.predictions, evaluation.references
+    if evaluation.tag_shares is not None:
+        names = [name for _, name in sorted(task.id2label.items())]
+        suspects = find_wrong_tags(*answers, evaluation.tag_shares, names)
+        if not suspects and any(evaluation.errors):
+            print("no list of tags that look incorrect: the model is as often wrong as its probabilities say")
+        return suspects
+    suspects = find_suspects(*answers)
+    if suspects and not (_better_than_constant(evaluation, task)[0] or ranks_labels(*answers)):
+        print("no list of labels that look incorrect: the model is no better than the best constant prediction")
+        return []
+    return suspects
 
 
 def _better_than_constant(evaluation: Evaluation, task: Task) -> tuple[bool, bool]:

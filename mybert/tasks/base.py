@@ -261,6 +261,10 @@ class Task(ABC):
 
     # What some tasks change: scores
 
+    def tag_shares(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[np.ndarray] | None:
+        """(words, labels) of each row, the probability of every tag of each word; None for other tasks."""
+        return None
+
     @property
     def selection_metric(self) -> str:
         """Name of the metric that chooses the best checkpoint, and the best run."""

@@ -227,15 +227,21 @@ class TokenClassification(Task):
         count from 0: characters in rows of texts, which also have the `offsets` of each token; words in rows of
         tokens. `unit` says which.
         """
-        tokens = rows["tokens"][:]
         texts, offsets = (rows[name][:] if name in rows.column_names else [None] * len(rows) for name in _RAW)
-        of_words = word_logits(logits, features, tokens, self.classes)
-        return [self._prediction(*row) for row in zip(tokens, of_words, texts, offsets, strict=True)]
+        shares = self.tag_shares(logits, features, rows)
+        return [
+            self._prediction(words, scores, text, places)
+            for words, scores, text, places in zip(rows["tokens"][:], shares, texts, offsets, strict=True)
+        ]
+
+    def tag_shares(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[np.ndarray]:
+        """The softmax of the mean logits of each word."""
+        of_words = word_logits(logits, features, rows["tokens"][:], self.classes)
+        return [softmax(values, axis=1) for values in of_words]
 
     def _prediction(
-        self, tokens: list[str], logits: np.ndarray, text: str | None, offsets: list[list[int]]
+        self, tokens: list[str], scores: np.ndarray, text: str | None, offsets: list[list[int]]
     ) -> dict[str, Any]:
-        scores = softmax(logits, axis=1)
         tags = [self.id2label[best] for best in scores.argmax(1).tolist()]
         prediction: Prediction = {"tokens": tokens, "tags": tags, "scores": scores.max(1).tolist()}
         if text is not None:

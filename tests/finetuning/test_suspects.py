@@ -8,15 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from json_files import read_lines, write_lines
+from scipy.special import softmax
 from tiny_models import WORDS
 
 import mybert
 from mybert import UserError
-from mybert.evaluation import evaluate
-from mybert.evaluation.confidence import find_suspects, ranks_labels
+from mybert.evaluation import confidence, evaluate
+from mybert.evaluation.confidence import find_suspects, find_wrong_tags, ranks_labels
 from mybert.finetuning.run_data import load_data, new_task
 from mybert.finetuning.settings import FinetuneSettings
 
+TAGS = ["O", "B-PER", "B-LOC"]
 SUFFIXES = {"jsonl": "jsonl", "csv": "csv", "label-studio": "json", "doccano": "jsonl", "argilla": "json"}
 
 
@@ -39,10 +41,7 @@ def test_single_labels_are_those_of_confident_learning():
     assert len({*order} & {*np.flatnonzero(given != true)}) > 0.7 * len(order)
 
 
-def test_tags_several_labels_and_choices_have_suspects():
-    tags = [{"tokens": ["Ann", "sings"], "tags": ["B-PER", "O"], "scores": [0.99, 0.9]} for _ in range(9)]
-    (suspect,) = find_suspects(tags, [["B-PER", "O"]] * 8 + [["O", "O"]])
-    assert suspect.row == 8 and suspect.answer.reason() == "'Ann' is B-PER (0.99), not O"
+def test_several_labels_and_choices_have_suspects():
     several = [{"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}} for _ in range(9)]
     (suspect,) = find_suspects(several, [["a"]] * 8 + [["a", "b"]])
     assert (suspect.row, suspect.answer.word, suspect.answer.own) == (8, "b", pytest.approx(0.1))
@@ -51,10 +50,66 @@ def test_tags_several_labels_and_choices_have_suspects():
     assert not find_suspects([{"score": 1.5}, {"score": 2.0}], [1.0, 9.0])
 
 
+def sentences_of(draw, strength: float) -> tuple[list[dict], list[list[str]], list[np.ndarray]]:
+    """Predictions, right tags and probabilities of 200 sentences by a model that is as sure as `strength` says."""
+    right = [draw.choice(3, p=[0.8, 0.1, 0.1], size=draw.integers(5, 15)) for _ in range(200)]
+    logits = [draw.normal(size=(len(tags), 3)) + strength * np.eye(3)[tags] + [2, 0, 0] for tags in right]
+    shares = [softmax(values, axis=1) for values in logits]
+    names = np.array(TAGS)
+    predictions = [
+        {"tokens": [f"w{n}" for n in range(len(some))], "tags": names[some.argmax(1)].tolist(), "scores": some.max(1)}
+        for some in shares
+    ]
+    return predictions, [names[tags].tolist() for tags in right], shares
+
+
+def test_probabilities_are_calibrated_by_a_scale_and_the_frequency_of_labels():
+    draw = np.random.default_rng(0)
+    right = softmax(draw.normal(size=(20_000, 3)) * 2 + [1, 0, -1], axis=1)
+    given = (right.cumsum(1) > draw.random((20_000, 1))).argmax(1)
+    distorted = softmax(3 * np.log(right) + [0, 2, -1], axis=1)
+    found = confidence._calibrate(distorted, given)
+    assert np.abs(found - right).max() < 0.03
+    assert found.mean(0) == pytest.approx(np.bincount(given) / 20_000, abs=1e-4)
+
+
+def test_tags_are_listed_up_to_twice_as_many_as_are_expected():
+    predictions, tags, shares = sentences_of(np.random.default_rng(0), strength=5.0)
+    changed = [*range(0, 200, 10)]
+    for row in changed:
+        tags[row][3] = "B-LOC" if tags[row][3] == "B-PER" else "B-PER"
+    places = np.array([TAGS.index(tag) for row in tags for tag in row])
+    every = confidence._calibrate(np.concatenate(shares), places)
+    own = every[np.arange(len(every)), places]
+    fitting = [x for x in own if every[every <= x].sum() <= (own <= x).sum() / 2]
+    owners = np.repeat(np.arange(200), [len(row) for row in tags])
+    expected = list(dict.fromkeys(owners[word] for word in np.argsort(own) if own[word] <= max(fitting)))
+    found = find_wrong_tags(predictions, tags, shares, TAGS)
+    assert [suspect.row for suspect in found] == expected
+    right = len({*expected} & {*changed})
+    assert right > 0.8 * len(expected) and right > 0.6 * len(changed)
+    row, answer = found[0]
+    word = int(answer.word[1:])
+    assert answer.reference == tags[row][word] and answer.predicted == predictions[row]["tags"][word]
+    assert answer.own == pytest.approx(shares[row][word][TAGS.index(answer.reference)])
+    assert answer.reason() == f"'w{word}' is {answer.predicted} ({answer.score:.2f}), not {answer.reference}"
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, 2.0])
+def test_right_tags_of_a_weak_model_have_no_list(strength):
+    listed = contradicted = 0
+    for seed in range(5):
+        predictions, tags, shares = sentences_of(np.random.default_rng(seed), strength)
+        contradicted += sum(one["tags"] != row for one, row in zip(predictions, tags, strict=True))
+        listed += len(find_wrong_tags(predictions, tags, shares, TAGS))
+    assert contradicted > 300 and listed < 0.1 * contradicted, (listed, contradicted)
+
+
 @pytest.fixture
 def any_model_is_trusted(monkeypatch):
-    """Models of random weights have suspects, though they are no better than a constant prediction."""
+    """Models of random weights have suspects, though they know nothing."""
     monkeypatch.setattr(evaluate, "better_than", lambda *_: (True, True))
+    monkeypatch.setattr(confidence, "_FALSE_ALARMS", 1000.0)
 
 
 def rows_of(model: str) -> list[dict]:
@@ -205,3 +260,11 @@ def test_few_models_that_know_nothing_rank_labels():
     assert ranks < 0.05 * 300
     assert ranks_labels([{"scores": {"a": p, "b": 1 - p}} for p in (0.9, 0.95) * 10], ["b", "a"] * 10)
     assert not ranks_labels([{"score": 1.5}, {"score": 2.0}], [1.0, 9.0])
+
+
+def test_a_tagger_that_cannot_tell_names_no_tags(models, tmp_path, write_rows, capsys):
+    data = write_rows("rows.jsonl", rows_of("tagger"))
+    mybert.evaluate(model=models("tagger"), data=data, output=tmp_path / "scores", bootstrap=0)
+    printed = capsys.readouterr().out
+    assert "no list of tags that look incorrect: the model is as often wrong as its probabilities say" in printed
+    assert not [*(tmp_path / "scores").glob("suspects.*")]
