@@ -24,9 +24,9 @@ from mybert import finetune
 from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder
+from mybert.retrieval.latent_semantics import LatentSemantics
 from mybert.retrieval.passages import DocumentVectors
 from mybert.retrieval.ranking import combined, score_ranking
-from mybert.retrieval.teacher import analyse
 from mybert.retrieval.words import Words, best_rows
 
 
@@ -108,8 +108,8 @@ def print_targets(model: str, folders: Sequence[Path], multiples: Sequence[float
     print("| collection | " + " | ".join(names) + " |\n| --- |" + " ---: |" * len(names))
     for collection in map(Collection, folders):
         queries, documents = collection.queries.texts, collection.documents.passages()
-        words = analyse(documents, seed=0)
-        by_words = words.transform(queries), words.transform(documents)
+        words = LatentSemantics(documents, seed=0)
+        by_words = words.texts(queries), words.texts(documents)
         by_model = encoder.queries(queries), encoder.passages(documents)
         joined = [[np.hstack([m, x * w]) for m, w in zip(by_model, by_words, strict=True)] for x in multiples]
         systems = [collection.score(left @ right.T).mean() for left, right in (by_words, by_model, *joined)]

@@ -88,7 +88,7 @@ def _check_search(settings: Any) -> None:
         raise UserError("--queries and --judgements need each other and --documents")
     check_effect(settings, "mined_pairs", settings.documents, "without --documents; leave it out")
     has_rows = settings.train is not None or settings.judgements is not None
-    alone = "with --documents alone, where a teacher gives the vectors; leave it out"
+    alone = "with --documents alone, which need no training steps; leave it out"
     check_effect(settings, "hard_negatives dropout", has_rows or settings.task != "retrieval", alone)
 
 
@@ -241,8 +241,7 @@ class FinetuningOptions(TrainingOptions):
     learning_rate: float | None = declare.training(
         None,
         "Peak learning rate (default: 5e-5 as in the paper; 3e-4 for hidden sizes below 512; 1e-3 below 256, or below "
-        "384 for token-classification and retrieval. Rerankers: 5e-5; sentence encoders: 2e-5, 2e-4 with --documents "
-        "alone).",
+        "384 for token-classification and retrieval. Rerankers: 5e-5; sentence encoders: 2e-5).",
     )
     num_train_epochs: float | None = declare.training(
         None, "Passes over the rows (default: 3; for few rows more, up to 20, so that there are about 100 steps)."

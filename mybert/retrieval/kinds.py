@@ -1,6 +1,7 @@
 """What differs between the training of a retriever and of a reranker."""
 
 import dataclasses
+import functools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -18,14 +19,13 @@ from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
 from mybert.inference.checkpoint import check_max_length
 from mybert.inference.sentence_modules import modules_folder
 from mybert.retrieval import trainer as trainers
-from mybert.retrieval.balance import balance, start_weight
+from mybert.retrieval.balance import Encode, balance, start_weight
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
+from mybert.retrieval.latent_semantics import LatentSemantics
 from mybert.retrieval.negatives import add_negatives, first_passages
-from mybert.retrieval.pairs import Pair, Pairs
-from mybert.retrieval.teacher import UNKNOWN, Teacher, analyse, encoders, excerpts
-from mybert.retrieval.words import count_words
-from mybert.retrieval.words_channel import add_words_channel, beginnings, can_widen
+from mybert.retrieval.pairs import Pairs
+from mybert.retrieval.words_channel import add_words_channel, beginnings, can_have_words, order_dimensions
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
@@ -35,13 +35,11 @@ _QUERIES = 500
 _RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
 _MINED = {"retrieval": 12_000, "reranking": 2_000}  # pairs at most; reading both texts together costs more
 _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
-_LEAST_PASSAGES = 4  # after training on 1, 2, 3, 4 the mean cosine of other texts is 1.00, 0.96, 0.90, 0.84
-_RATE_OF_WORDS = 5  # times the learning rate, for the vectors of words, each of which few texts train
-_EPOCHS_OF_NEW = 2  # of an encoder that has all to learn
-_FOREIGN = 4.0  # weight of BM25 from which a sentence encoder finds little in the documents
-_PIECES = 2.0  # tokens of a word, from which it is because of their language: 1.2 to 1.6 in English, 2.4 in German
-_FASTER = 5  # times the learning rate, for such an encoder
-_MOST_WORDS = 3.0  # times the rest of a vector
+_LEAST_PASSAGES = 4  # for their words to be analysed
+_ENCODED = 2000  # passages whose principal components order the dimensions
+_UNKNOWN = 8.0  # weight of BM25 beside a model that knows nothing of the documents
+_MOST_WORDS = 1.0  # times the rest of a vector; the best for German with an English model, whose vectors know little
+_ALL_WORDS = 3.0  # of a model that has only been pretrained
 _MOST_REGRESSED = 20_000  # passages by which the words of tokens are learned
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
@@ -52,11 +50,12 @@ class Retrieval:
     Attributes:
         model: the model that is trained.
         options: --columns and --max-length.
-        learning_rate, epochs: the defaults; of few pairs, there are more epochs.
-        has_words: whether `add_words` adds a channel of words, and no mined pair is trained on.
+        learning_rate: the default.
+        has_words: whether `add_words` adds a channel of words.
+        trains_on_mined: whether mined pairs train the model; otherwise they show what documents are like.
     """
 
-    epochs = 1
+    trains_on_mined = False
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
@@ -67,16 +66,12 @@ class Retrieval:
         # A sentence encoder often reads less than its BERT was trained on; later positions of another are untrained.
         self._positions = config.max_position_embeddings if self._is_retriever else self._length
         self.model.max_seq_length = min(self.options.max_length, self._length)
+        self.has_words = bool(settings.documents) and can_have_words(self.model)
         self._mines_only = not settings.train_files and settings.judgements is None
-        chosen = (arguments.num_train_epochs, arguments.learning_rate)  # of rows, where there are some
-        is_taught = self._mines_only and (arguments.max_steps > 0 or any(value is not None for value in chosen))
-        self.has_words = bool(settings.documents) and not is_taught and not settings.dimensions
-        self.has_words &= can_widen(self.model)
-        self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
-        if self._is_retriever:
-            self.learning_rate = 2e-4 if self._mines_only else 2e-5
-        elif self._mines_only:
-            self.epochs = _EPOCHS_OF_NEW
+        if self._mines_only:
+            _check_untrained(settings, arguments, self.has_words)
+        self._ordered = self._mines_only and bool(settings.dimensions)
+        self.learning_rate = 2e-5 if self._is_retriever else default_learning_rate(config.hidden_size, settings.task)
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
         """`given` as arguments of the trainer."""
@@ -102,65 +97,46 @@ class Retrieval:
         if self._mines_only and 0 < len(texts) < _LEAST_PASSAGES:
             raise UserError(f"--documents have {counted(len(texts), 'passage')}; name at least {_LEAST_PASSAGES}")
         if passages:
-            encode, least = encoders(self.model), start_weight(self._config)
+            encode, least = _encoders(self.model), start_weight(self._config)
             self._config.words_weight = balance(*_columns(documents), *encode, least)  # for `mybert index`
             whole = [joined(*document) for document in documents]
-            self._words = analyse(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
-            if self._is_retriever and self._config.words_weight > _FOREIGN and self._pieces(whole) > _PIECES:
-                self._begin_anew()
+            self._words = LatentSemantics(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
         self.has_words &= bool(pairs.pairs)
         if self.has_words:
             self._mined, self._documents = pairs.pairs, whole
         return pairs, texts, len(documents)
 
-    def _begin_anew(self) -> None:
-        """Trains a sentence encoder of another language as a new one: its tokens are parts of words there."""
-        self.has_words = False
-        if self._mines_only:
-            self.learning_rate, self.epochs = _FASTER * self.learning_rate, _EPOCHS_OF_NEW
-
     def add_words(self, seed: int) -> None:
         """Gives the model its channel of words. Rows are trained on before: training would blur it."""
         length, self.model.max_seq_length = self.model.max_seq_length, self._length
-        passages = [pair.positive for pair in excerpts(self._mined, seed)]
-        passages += self._documents
-        if len(passages) > _MOST_REGRESSED:
-            passages = random.Random(seed).sample(passages, _MOST_REGRESSED)
+        draw = random.Random(seed)
+        passages = [*(pair.positive for pair in self._mined), *self._documents]
+        passages = draw.sample(passages, min(len(passages), _MOST_REGRESSED))
         prompts = self.model.prompts.get("query"), self._passage_prompt
         queries = [pair.query for pair in self._mined]
         add_words_channel(self.model, queries, passages, self._words, self.ratio, *prompts)
+        if self._ordered:
+            order_dimensions(self.model, draw.sample(passages, min(len(passages), _ENCODED)))
         self.model.max_seq_length = length
 
     @property
     def ratio(self) -> float:
-        """The length of the words' part of a vector, as a multiple of the rest; see `Teacher`."""
-        weight = self._config.words_weight if self._is_retriever else UNKNOWN
-        return min(weight / max(UNKNOWN - weight, 1e-6), _MOST_WORDS)
-
-    def _teacher(self, pairs: Sequence[Pair], sizes: Sequence[int]) -> Teacher:
-        weight = self._config.words_weight if self._is_retriever else UNKNOWN
-        return Teacher(self.model, pairs, self._words, weight, sizes)
+        """The length of the words' part of a vector, as a multiple of the rest: as BM25 beside the model."""
+        if not self._is_retriever:
+            return _ALL_WORDS
+        weight = self._config.words_weight
+        return min(weight / max(_UNKNOWN - weight, 1e-6), _MOST_WORDS)
 
     def _read_more(self, texts: Sequence[str]) -> None:
         """Lets the finished model read as many tokens as it has positions if many documents are longer."""
-        lengths = [tokens for _, tokens in self._lengths(texts)]
-        longer = sum(tokens > self._length for tokens in lengths)
-        if self._length < self._positions and longer > _LONGER * len(lengths):
-            share, before, self._length = longer / len(lengths), self._length, self._positions
+        sample = beginnings(texts[:: max(len(texts) // _MEASURED, 1)], self._length)
+        encoded = self.model.tokenizer(sample, truncation=False, verbose=False)["input_ids"] if sample else []
+        longer = sum(len(ids) > self._length for ids in encoded)
+        if self._length < self._positions and longer > _LONGER * len(encoded):
+            share, before, self._length = longer / len(encoded), self._length, self._positions
             print(
                 f"{share:.0%} of the documents have more than {before} tokens: the finished model reads {self._length}"
             )
-
-    def _pieces(self, texts: Sequence[str]) -> float:
-        """The number of tokens of a word."""
-        words, tokens = zip(*self._lengths(texts), strict=True)
-        return (sum(tokens) - 2 * len(tokens)) / max(sum(words), 1)
-
-    def _lengths(self, texts: Sequence[str]) -> list[tuple[int, int]]:
-        """Words and tokens, special tokens included, of the beginnings of some texts."""
-        sample = beginnings(texts[:: max(len(texts) // _MEASURED, 1)], self._length)
-        encoded = self.model.tokenizer(sample, truncation=False, verbose=False)["input_ids"] if sample else []
-        return [(count_words(text), len(ids)) for text, ids in zip(sample, encoded, strict=True)]
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         """The pairs, of which those of rows have hard negatives."""
@@ -179,17 +155,12 @@ class Retrieval:
 
     def row_counts(self, pairs: Pairs) -> list[int]:
         """The number of rows of each data set."""
-        return [len(rows) for rows in (*pairs.by_origin(), pairs.scored)]
+        return [len(pairs.pairs), len(pairs.scored)]
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
-        own_arguments = arguments["args"]
-        rows, mined = pairs.by_origin()
-        pairs = dataclasses.replace(pairs, pairs=rows + excerpts(mined, own_arguments.seed))
-        if self._mines_only:
-            own_arguments.learning_rate_mapping = {"word_embeddings": _RATE_OF_WORDS * own_arguments.learning_rate}
-        batch_size = own_arguments.per_device_train_batch_size
-        loss = trainers.retrieval_loss(self.model, pairs, batch_size, settings.dimensions, self._teacher)
+        batch_size = arguments["args"].per_device_train_batch_size
+        loss = trainers.retrieval_loss(self.model, pairs, batch_size, settings.dimensions)
         own, data = trainers.MeanOverRows(), trainers.retrieval_data(pairs)
         return trainers.RetrievalTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
@@ -202,8 +173,8 @@ class Retrieval:
 class Reranking:
     """A `CrossEncoder` that scores a query and a passage together, with one logit; attributes as in `Retrieval`."""
 
-    epochs = 1
     has_words = False
+    trains_on_mined = True
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
@@ -264,6 +235,28 @@ def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> t
         return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)
     return Miner(passages, seed).pairs(count), passages
+
+
+def _encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
+    """The functions that encode queries and passages, with their prompts."""
+    options = {"batch_size": 64, "normalize_embeddings": True, "show_progress_bar": False}
+    return functools.partial(model.encode_query, **options), functools.partial(model.encode_document, **options)
+
+
+def _check_untrained(settings: FinetuneSettings, arguments: FinetuningArguments, has_words: bool) -> None:
+    """Raises a UserError for what documents alone cannot do: they change a model without a training step."""
+    given = {"num_train_epochs": None, "learning_rate": None, "max_steps": -1}
+    for name, default in given.items():
+        if getattr(arguments, name) != default:
+            raise UserError(
+                f"--{name.replace('_', '-')} has no effect with --documents alone, which need no training steps; "
+                "leave it out, or name --train"
+            )
+    if not has_words:
+        raise UserError(
+            f"{settings.model}: --documents alone need a model whose vectors are means of hidden states or those of "
+            "[CLS], without further layers; name --train"
+        )
 
 
 def _columns(rows: Iterable[tuple[str, str]]) -> list[list[str]]:

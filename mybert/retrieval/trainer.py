@@ -1,7 +1,7 @@
 """sentence-transformers' trainers with the checkpoints, logs and exact resume of `RunTrainer`."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,8 @@ from torch import nn
 
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.retrieval.pairs import Pair, Pairs
+from mybert.retrieval.pairs import Pairs
 from mybert.retrieval.ranking import score_ranking
-from mybert.retrieval.teacher import TaughtLoss, Teacher
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
@@ -75,16 +74,13 @@ def with_fields_of(kind: type[FinetuningArguments], given: FinetuningArguments, 
 
 
 def retrieval_data(pairs: Pairs) -> DatasetDict:
-    """Columns query, positive and negative_1 …, of mined pairs also their places as label; of scored pairs query,
-    passage and score."""
+    """Columns query, positive and negative_1 …; of scored pairs query, passage and score."""
     tables = {}
-    for name, chosen in zip(("pairs", "mined"), pairs.by_origin(), strict=True):
-        if chosen:
-            columns = {"query": [pair.query for pair in chosen], "positive": [pair.positive for pair in chosen]}
-            for number in range(len(chosen[0].negatives)):
-                columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in chosen]
-            places = {"label": list(range(len(chosen)))} if name == "mined" else {}
-            tables[name] = Dataset.from_dict(columns | places)
+    if chosen := pairs.pairs:
+        columns = {"query": [pair.query for pair in chosen], "positive": [pair.positive for pair in chosen]}
+        for number in range(len(chosen[0].negatives)):
+            columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in chosen]
+        tables["pairs"] = Dataset.from_dict(columns)
     if pairs.scored:
         names = ("query", "passage", "score")
         tables["scored"] = Dataset.from_dict(dict(zip(names, map(list, zip(*pairs.scored, strict=True)), strict=True)))
@@ -92,29 +88,18 @@ def retrieval_data(pairs: Pairs) -> DatasetDict:
 
 
 def retrieval_loss(
-    model: SentenceTransformer,
-    pairs: Pairs,
-    batch_size: int,
-    dimensions: Sequence[int],
-    teacher: Callable[[Sequence[Pair], Sequence[int]], Teacher],
+    model: SentenceTransformer, pairs: Pairs, batch_size: int, dimensions: Sequence[int]
 ) -> dict[str, nn.Module]:
-    """The loss of each data set: contrastive over the passages of a batch, a teacher's for mined pairs, CoSENT for
-    scores.
-
-    `teacher` makes the one of some pairs for vectors of some sizes.
-    """
-    sizes = sorted({model.get_embedding_dimension(), *dimensions}, reverse=True)
-    judged, mined = pairs.by_origin()
+    """The loss of each data set: contrastive over the passages of a batch, CoSENT for scores."""
     cached = {"mini_batch_size": AT_ONCE} if batch_size > AT_ONCE else {}
     losses: dict[str, nn.Module] = {}
-    if judged:
+    if pairs.pairs:
         kind = CachedMultipleNegativesRankingLoss if cached else MultipleNegativesRankingLoss
         losses["pairs"] = kind(model, **cached)
-    if mined:
-        losses["mined"] = TaughtLoss(model, teacher(mined, sizes))
     if pairs.scored:
         losses["scored"] = CoSENTLoss(model)
     if dimensions:
+        sizes = sorted({model.get_embedding_dimension(), *dimensions}, reverse=True)
         losses = {name: MatryoshkaLoss(model, loss, sizes) for name, loss in losses.items()}
     return losses
 

@@ -28,14 +28,13 @@ from mybert.retrieval.collections import read_texts
 from mybert.retrieval.kinds import Kind, Retrieval, kind_of
 from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
 from mybert.retrieval.trainer import METRIC
-from mybert.retrieval.words_channel import channel_dimensions
+from mybert.retrieval.words_channel import planned_dimensions
 from mybert.tasks.bootstrap_scores import interval_95
 from mybert.training.arguments import explain_unusable, prepare_launch
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder
 from mybert.training.stopping import StopOnSignal, on_signals
-from mybert.training.words_dimensions import words_dimensions
 
 STAGE = "finetune"
 _RUNS = "runs"
@@ -142,7 +141,8 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         if basis is mined and not kept.pairs:  # of a single document, such as a book
             kept, held_out = mined, Pairs()
         pairs = kept + mined if rows.pairs else kept + rows
-    if kind.has_words and (rows.pairs or rows.scored):
+    has_rows = bool(rows.pairs or rows.scored)
+    if has_rows and not kind.trains_on_mined:
         pairs = dataclasses.replace(pairs, pairs=pairs.by_origin()[0])
     if not pairs.pairs and not pairs.scored:
         raise UserError(
@@ -151,7 +151,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         )
     pairs = kind.with_negatives(pairs, [*passages, *held_out.passages()], settings, arguments.seed)
     arguments = kind.arguments(arguments)
-    trains = not kind.has_words or bool(rows.pairs or rows.scored)
+    trains = has_rows or kind.trains_on_mined
     if trains:
         _complete(settings, arguments, pairs, held_out, kind)
     return Job(settings, arguments, kind, pairs, held_out, counts, documents, trains)
@@ -167,7 +167,7 @@ def _complete(
     rows = len(pairs.pairs) + len(pairs.scored)
     steps = math.ceil(rows / (arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps))
     if arguments.num_train_epochs is None:
-        arguments.num_train_epochs = float(min(max(kind.epochs, math.ceil(_STEPS / steps)), 10))
+        arguments.num_train_epochs = float(min(max(1, math.ceil(_STEPS / steps)), 10))
     compares = bool(held_out.pairs)
     if not compares:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
@@ -180,9 +180,8 @@ def _print_plan(job: Job) -> None:
     rows += [(f"mined: {kind}", count) for kind, count in job.mined.items()]
     rows.append(("held-out queries", len(job.held_out.relevant())))
     if job.kind.has_words:
-        of_words = channel_dimensions(job.kind.model[0].model)
-        before = job.kind.model.get_embedding_dimension() - words_dimensions(job.kind.model[0].model)
-        rows.append(("dimensions of the vectors", f"{before} + {of_words} of words"))
+        before, added = planned_dimensions(job.kind.model)
+        rows.append(("dimensions of the vectors", f"{before} + {added} of words"))
     if job.trains:
         rows += [
             ("training pairs", len(job.train.pairs)),

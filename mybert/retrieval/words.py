@@ -123,7 +123,7 @@ class Analyzer:
     def hashes(self, text: str) -> list[int]:
         """The hash of each word that is no stop word."""
         known = self._hashes
-        hashes = [known[word] if word in known else self._hash(word) for word in _words(text)]
+        hashes = [known[word] if word in known else self._hash(word) for word in all_words(text)]
         return [value for value in hashes if value is not None]
 
     def spans(self, text: str, query: str) -> list[tuple[int, int]]:
@@ -149,7 +149,8 @@ class Analyzer:
         return value
 
 
-def _words(text: str) -> list[str]:
+def all_words(text: str) -> list[str]:
+    """The words of a text as they are written, as `Analyzer` sees them."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
     if _HAS_PAIRS.search(text):

@@ -1,9 +1,14 @@
 """Training of a model with a channel of words, which `mybert.retrieval.words_channel` describes."""
 
+import functools
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+NEURONS = 8
+"""The last neurons of each feed-forward network, which a channel adds; 4 are used, but processors prefer multiples of
+8."""
 
 
 def words_dimensions(model: Any) -> int:
@@ -11,10 +16,11 @@ def words_dimensions(model: Any) -> int:
 
     A model whose layers write to the channel has none: it is then a part of the model like any other.
     """
-    number = getattr(model.config, "words_dimensions", 0)
-    if type(number) is not int or not 1 < number < model.config.hidden_size:
+    number, size = getattr(model.config, "words_dimensions", 0), model.config.hidden_size
+    if type(number) is not int or not 1 < number < size or number % (size // model.config.num_attention_heads):
         return 0
-    return 0 if model.encoder.layer[-1].output.dense.weight[-number:].any() else number
+    written = [layer.attention.output.dense.weight[-number:, :-number] for layer in model.encoder.layer]
+    return 0 if any(weight.any() for weight in written) else number
 
 
 def norms_of(model: Any) -> list[nn.LayerNorm]:
@@ -33,19 +39,29 @@ def keep_words(model: nn.Module) -> None:
     bert = getattr(bert, "base_model", None)
     if bert is None or not (number := words_dimensions(bert)):
         return
-    embeddings = [module.weight for module in bert.embeddings.modules() if isinstance(module, nn.Embedding)]
-    layers = [part.dense for layer in bert.encoder.layer for part in (layer.attention.output, layer.output)]
-    written = [parameter for module in (*norms_of(bert), *layers) for parameter in (module.weight, module.bias)]
+    for module in bert.embeddings.modules():
+        if isinstance(module, nn.Embedding):
+            module.weight.register_hook(functools.partial(_without_last_columns, number=number))
+    for norm in norms_of(bert):
+        _keep_last_rows(norm, number)
+    for layer in bert.encoder.layer:
+        attention = layer.attention
+        for part in (attention.self.query, attention.self.key, attention.self.value, attention.output.dense):
+            _keep_last_rows(part, number)
+        _keep_last_rows(layer.intermediate.dense, NEURONS)
+        _keep_last_rows(layer.output.dense, number)
 
-    def without_last_columns(gradient: Tensor) -> Tensor:
-        return nn.functional.pad(gradient[:, :-number], (0, number))
 
-    def without_last_rows(gradient: Tensor) -> Tensor:
-        kept = gradient.clone()
-        kept[-number:] = 0
-        return kept
+def _keep_last_rows(module: nn.Module, number: int) -> None:
+    for parameter in module.parameters():
+        parameter.register_hook(functools.partial(_without_last_rows, number=number))
 
-    for parameter in embeddings:
-        parameter.register_hook(without_last_columns)
-    for parameter in written:
-        parameter.register_hook(without_last_rows)
+
+def _without_last_columns(gradient: Tensor, number: int) -> Tensor:
+    return nn.functional.pad(gradient[:, :-number], (0, number))
+
+
+def _without_last_rows(gradient: Tensor, number: int) -> Tensor:
+    kept = gradient.clone()
+    kept[-number:] = 0
+    return kept

@@ -12,8 +12,9 @@ from transformers import BertModel
 
 from mybert import Embedder, cli
 from mybert.retrieval import kinds, trainer, training
-from mybert.retrieval.teacher import analyse
-from mybert.retrieval.words_channel import add_words_channel, can_widen, widen
+from mybert.retrieval.latent_semantics import LatentSemantics
+from mybert.retrieval.widening import widen
+from mybert.retrieval.words_channel import add_words_channel, can_have_words
 from mybert.training.words_dimensions import words_dimensions
 
 SUBJECTS = ("cat", "dog", "ship", "train", "river", "mountain", "king", "doctor", "garden", "market")
@@ -35,7 +36,7 @@ def documents(tmp_path):
 
 def test_a_wider_encoder_computes_the_same_in_the_old_dimensions(minilm_folder):
     old = BertModel.from_pretrained(minilm_folder).eval()
-    wide = widen(old, 128)
+    wide = widen(old, 100)
     assert (wide.config.hidden_size, wide.config.num_attention_heads) == (512, 16), "whole heads of 32"
     tokenizer = SentenceTransformer(str(minilm_folder), device="cpu").tokenizer
     inputs = tokenizer(["Rivers rise in spring.", "Who wrote Faust?"], padding=True, return_tensors="pt")
@@ -43,14 +44,27 @@ def test_a_wider_encoder_computes_the_same_in_the_old_dimensions(minilm_folder):
     with torch.no_grad():
         before, after = (model(**inputs).last_hidden_state[mask] for model in (old, wide))
     assert torch.cosine_similarity(before, after[:, :384], dim=-1).min() > 0.999
-    assert after[:, 384:].abs().max() < 1e-3 * after[:, :384].abs().max()
+    assert after[:, 384:].abs().max() < 1e-5 * after[:, :384].abs().max()
 
 
-def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens(minilm_folder):
+@pytest.mark.parametrize("activation", ["gelu_new", "relu", "silu"])
+def test_what_layer_norm_would_subtract_is_removed_before_with_usual_activations(tiny_bert, activation):
+    old = BertModel.from_pretrained(tiny_bert, hidden_act=activation).eval()
+    for norm in (module for module in old.modules() if isinstance(module, torch.nn.LayerNorm)):
+        torch.nn.init.normal_(norm.weight, 1, 0.3)
+        torch.nn.init.normal_(norm.bias, 0.2, 0.1)
+    states = widen(old, 32)(torch.arange(5, 25)[None]).last_hidden_state
+    assert states[..., 32:].abs().max() < 1e-5 < states[..., :32].abs().max()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens(minilm_folder, pooling):
     """The regression is repeated on counts of tokens, without what LayerNorm makes of them."""
     model, start = (SentenceTransformer(str(minilm_folder), device="cpu") for _ in range(2))
-    assert can_widen(model)
-    words = analyse(TEXTS, 0)
+    for one in (model, start):
+        one[1].pooling_mode = pooling
+    assert can_have_words(model)
+    words = LatentSemantics(TEXTS, 0)
     queries, held_out = [" ".join(text.split()[1:3]) for text in TEXTS[::2]], TEXTS[1::7]
     add_words_channel(model, queries, [text for text in TEXTS if text not in held_out], words, 0.5)
     before, after = (one.encode(held_out, normalize_embeddings=False) for one in (start, model))
@@ -58,10 +72,10 @@ def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens
     cosines = (old * before).sum(1) / np.linalg.norm(old, axis=1) / np.linalg.norm(before, axis=1)
     assert cosines.min() > 0.97
     lengths = np.linalg.norm(new, axis=1) / np.linalg.norm(old, axis=1)
-    assert 0.4 < lengths.mean() < 0.6
+    assert 0.3 < lengths.mean() < 0.6
 
     def agreement(vectors: np.ndarray) -> float:
-        unit, target = vectors / np.linalg.norm(vectors, axis=1, keepdims=True), words.transform(held_out)
+        unit, target = vectors / np.linalg.norm(vectors, axis=1, keepdims=True), words.texts(held_out)
         others = ~np.eye(len(held_out), dtype=bool)
         return np.corrcoef((unit @ unit.T)[others], (target @ target.T)[others])[0, 1]
 
@@ -69,7 +83,7 @@ def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens
     for row, text in enumerate(TEXTS):
         np.add.at(counts[row], model.tokenizer(text)["input_ids"], 1)
     known = [text not in held_out for text in TEXTS]
-    linear = Ridge(0.1).fit(counts[known], words.transform(TEXTS)[known])
+    linear = Ridge(0.1).fit(counts[known], words.texts(TEXTS)[known])
     assert agreement(new) > 0.9 * agreement(linear.predict(counts[~np.array(known)]))
     assert agreement(new) > agreement(before) + 0.05
 
@@ -77,19 +91,19 @@ def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens
 @pytest.mark.filterwarnings("error::numpy.exceptions.RankWarning")
 def test_texts_without_known_words_leave_finite_vectors(tiny_bert):
     model = SentenceTransformer(str(tiny_bert), device="cpu")
-    add_words_channel(model, ["Who?"], ["Where?", "What?"], analyse(TEXTS, 0), 0.5)
+    add_words_channel(model, ["Who?"], ["Where?", "What?"], LatentSemantics(TEXTS, 0), 0.5)
     assert np.isfinite(model.encode(["Who?", *TEXTS[:2]])).all()
 
 
-@pytest.mark.parametrize("number", ["128", True, 8, 160, 1000])
+@pytest.mark.parametrize("number", ["128", True, 12, 160, 1000])
 def test_only_dimensions_that_no_layer_writes_are_replaced(tiny_bert, number):
     """Of a trained model they are kept: a new channel is added beside them."""
     model = widen(BertModel.from_pretrained(tiny_bert), 128)
-    model.config.words_dimensions = 128
     assert words_dimensions(model) == 128
-    torch.nn.init.normal_(model.encoder.layer[-1].output.dense.weight)
-    assert words_dimensions(model) == 0
     model.config.words_dimensions = number
+    assert words_dimensions(model) == 0
+    model.config.words_dimensions = 128
+    torch.nn.init.normal_(model.encoder.layer[-1].attention.output.dense.weight)
     assert words_dimensions(model) == 0
 
 
@@ -151,26 +165,46 @@ def test_rows_train_the_model_before_the_channel_is_added(tiny_bert, documents, 
     for name, value in kept.items():
         if name.endswith(("embeddings.weight", "LayerNorm.weight", "LayerNorm.bias")):
             assert torch.allclose(value[..., 32:], changed[name][..., 32:], rtol=1e-4), name
+        elif name.endswith("intermediate.dense.weight"):
+            assert torch.allclose(value[-8:], changed[name][-8:], rtol=1e-4), name
     assert words_dimensions(BertModel.from_pretrained(tmp_path / "trained")) == 128
 
 
-def test_an_encoder_of_another_language_is_trained_as_a_new_one(tiny_bert, documents, tmp_path, capsys, monkeypatch):
-    run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "start")
-    monkeypatch.setattr(kinds, "balance", lambda *given: 6.0)
-    options = ["--mined-pairs", "40", "--output", tmp_path / "out", "--dry-run", "--model", tmp_path / "start"]
-    run("retrieval", *options, "--documents", documents)
-    assert "32 + 128 of words" in capsys.readouterr().out, "an encoder of this language, though it finds little"
-    foreign = tmp_path / "foreign.jsonl"
-    foreign.write_text("".join(json.dumps({"text": text.replace("e", "euqz")}) + "\n" for text in TEXTS))
-    run("retrieval", *options, "--documents", foreign)
-    printed = capsys.readouterr().out
-    assert "using --learning-rate 0.001" in printed and "of words" not in printed.rpartition("using")[2]
+def test_cut_vectors_keep_the_most_important_directions(tiny_bert, documents, tmp_path):
+    options = ["--model", tiny_bert, "--documents", documents]
+    run("retrieval", *options, "--output", tmp_path / "whole")
+    run("retrieval", *options, "--dimensions", "24", "--output", tmp_path / "cut")
+    whole, cut = (SentenceTransformer(str(tmp_path / name), device="cpu") for name in ("whole", "cut"))
+    vectors, rotated = (model.encode(TEXTS, normalize_embeddings=True) for model in (whole, cut))
+    assert np.allclose(vectors @ vectors.T, rotated @ rotated.T, atol=1e-4)
+    of_24 = np.linalg.svd(vectors, compute_uv=False)[:24]
+    assert np.square(rotated[:, :24]).sum() == pytest.approx(np.square(of_24).sum(), rel=0.01)
+    ours = Embedder(str(tmp_path / "cut"), normalize=True).texts(TEXTS[:9])
+    assert np.allclose(rotated[:9], ours, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["--max-steps=2", "--num-train-epochs=1", "--learning-rate=1e-3"])
+def test_options_of_the_training_have_no_effect_on_documents_alone(tiny_bert, documents, tmp_path, capsys, option):
+    options = ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out", option]
+    run("retrieval", *options, expected=2)
+    assert f"{option.split('=')[0]} has no effect with --documents alone" in capsys.readouterr().err
+
+
+def test_documents_alone_need_vectors_that_are_hidden_states(tiny_bert, documents, tmp_path, capsys):
+    model = SentenceTransformer(str(tiny_bert), device="cpu")
+    model[1].pooling_mode = "max"
+    model.save_pretrained(str(tmp_path / "max"))
+    options = ["--model", tmp_path / "max", "--documents", documents, "--output", tmp_path / "out"]
+    run("retrieval", *options, expected=2)
+    assert "means of hidden states or those of [CLS]" in capsys.readouterr().err
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"query": t.split()[1], "positive": t}) + "\n" for t in TEXTS[::40]))
+    run("retrieval", *options, "--train", rows, "--max-steps", "1", "--validation-share", "0")
 
 
 def test_passages_of_many_documents_are_drawn_from_all_of_them(tiny_bert, documents, tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(kinds, "_MOST_REGRESSED", 100)
-    monkeypatch.setattr(kinds, "excerpts", lambda pairs, seed: [])
     monkeypatch.setattr(kinds, "add_words_channel", lambda model, queries, passages, *others: given.extend(passages))
     run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out")
     places = [TEXTS.index(text) for text in given]
@@ -200,7 +234,7 @@ def test_ctrl_c_in_the_evaluation_names_the_command_that_goes_on_and_a_finished_
 def test_the_tokens_of_a_prompt_are_regressed_on_only_where_they_are_pooled(tiny_bert, tmp_path, include_prompt):
     model = SentenceTransformer(str(tiny_bert), device="cpu")
     model[1].include_prompt = include_prompt
-    add_words_channel(model, TEXTS[::7], TEXTS, analyse(TEXTS, 0), 0.5, "query: ", "passage: ")
+    add_words_channel(model, TEXTS[::7], TEXTS, LatentSemantics(TEXTS, 0), 0.5, "query: ", "passage: ")
     table = model[0].model.embeddings.word_embeddings.weight[:, -128:]
     of_prompt, of_text = (table[model.tokenizer.convert_tokens_to_ids(word)].any() for word in ("passage", "ship"))
     assert (bool(of_prompt), bool(of_text)) == (include_prompt, True)
