@@ -113,7 +113,7 @@ def _naming_resume() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"\n`{resuming_call(STAGE)}` continues", file=sys.stderr)
+        print(f"\nto continue:\n  {resuming_call(STAGE)}", file=sys.stderr)
         raise
 
 

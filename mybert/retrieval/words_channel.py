@@ -73,7 +73,7 @@ def add_words_channel(
     Args:
         queries, passages: texts like those that will be asked and searched. Tokens that are not in them add nothing.
         words: the analysis of the documents.
-        multiple: the length of the new part of a vector, as a multiple of the old part.
+        multiple: the length of the new part of the vector of a passage, as a multiple of the old part.
     """
     old, (hidden, _) = model[0].model, planned_dimensions(model)
     wide = widening.widen(old, _DIMENSIONS) if hidden == old.config.hidden_size else old
@@ -94,7 +94,7 @@ def add_words_channel(
     if model[1].pooling_mode == "cls":
         widening.average_into_cls(wide, hidden)
     if channel.any():  # otherwise no text has a known word
-        _set_length(model, hidden, sample, multiple)
+        _set_length(model, hidden, sample[1], multiple)
     model.train(was_training)
 
 
@@ -178,13 +178,12 @@ def _keep_sizes(model: SentenceTransformer, hidden: int, sample: Sequence[Side])
 
 
 @torch.no_grad()
-def _set_length(model: SentenceTransformer, hidden: int, sample: Sequence[Side], multiple: float) -> None:
-    """Makes the new part of vectors as long as asked, on average."""
+def _set_length(model: SentenceTransformer, hidden: int, passages: Side, multiple: float) -> None:
+    """Makes the new part of vectors of passages as long as asked, on average. Mined queries have rarer words."""
     ratios = []
-    for texts, prompt in sample:
-        for features in _features(model, texts, prompt):
-            vectors = model[1](model[0](features))["sentence_embedding"].float()
-            ratios.append(vectors[:, hidden:].norm(dim=-1) / vectors[:, :hidden].norm(dim=-1))
+    for features in _features(model, *passages):
+        vectors = model[1](model[0](features))["sentence_embedding"].float()
+        ratios.append(vectors[:, hidden:].norm(dim=-1) / vectors[:, :hidden].norm(dim=-1))
     last = norms_of(model[0].model)[-1]
     last.weight[hidden:] *= multiple / torch.cat(ratios).mean().clamp(min=1e-6)
 

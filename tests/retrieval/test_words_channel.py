@@ -1,6 +1,7 @@
 """A channel of words: what it keeps, what it adds, and who reads the result."""
 
 import json
+import shlex
 import signal
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_vectors_are_those_of_before_and_a_regression_of_the_words_on_the_tokens
     cosines = (old * before).sum(1) / np.linalg.norm(old, axis=1) / np.linalg.norm(before, axis=1)
     assert cosines.min() > 0.97
     lengths = np.linalg.norm(new, axis=1) / np.linalg.norm(old, axis=1)
-    assert 0.3 < lengths.mean() < 0.6
+    assert 0.4 < lengths.mean() < 0.6
 
     def agreement(vectors: np.ndarray) -> float:
         unit, target = vectors / np.linalg.norm(vectors, axis=1, keepdims=True), words.texts(held_out)
@@ -219,7 +220,8 @@ def test_ctrl_c_in_the_evaluation_names_the_command_that_goes_on_and_a_finished_
         patch.setattr(trainer.HeldOutRetrieval, "__call__", lambda *_: signal.raise_signal(signal.SIGINT))
         run("retrieval", *options, expected=130)
     printed = capsys.readouterr().err
-    assert printed.endswith("\n`mybert finetune … --resume` continues\nmybert finetune: interrupted\n")
+    call = shlex.join(["mybert", "finetune", "--task", "retrieval", *map(str, options), "--resume"])
+    assert printed.endswith(f"\nto continue:\n  {call}\nmybert finetune: interrupted\n")
     assert {path.name for path in out.iterdir()} == {"manifest.json"}
     run("retrieval", *options, "--resume")
     assert "is finished" not in capsys.readouterr().out
