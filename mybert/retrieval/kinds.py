@@ -41,6 +41,9 @@ _UNKNOWN = 8.0  # weight of BM25 beside a model that knows nothing of the docume
 _MOST_WORDS = 1.0  # times the rest of a vector; the best for German with an English model, whose vectors know little
 _ALL_WORDS = 3.0  # of a model that has only been pretrained
 _MOST_REGRESSED = 20_000  # passages by which the words of tokens are learned
+_NEEDED = (
+    "a BERT with GELU, ReLU or SiLU whose vectors are means of hidden states or those of [CLS], without further layers"
+)
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
@@ -70,6 +73,8 @@ class Retrieval:
         self._mines_only = not settings.train_files and settings.judgements is None
         if self._mines_only:
             _check_untrained(settings, arguments, self.has_words)
+        elif settings.documents and not self.has_words:
+            print(f"{settings.model}: the documents add no words to its vectors, which needs {_NEEDED}")
         self._ordered = self._mines_only and bool(settings.dimensions)
         self.learning_rate = 2e-5 if self._is_retriever else default_learning_rate(config.hidden_size, settings.task)
 
@@ -253,10 +258,7 @@ def _check_untrained(settings: FinetuneSettings, arguments: FinetuningArguments,
                 "leave it out, or name --train"
             )
     if not has_words:
-        raise UserError(
-            f"{settings.model}: --documents alone need a model whose vectors are means of hidden states or those of "
-            "[CLS], without further layers; name --train"
-        )
+        raise UserError(f"{settings.model}: --documents alone need {_NEEDED}; name --train")
 
 
 def _columns(rows: Iterable[tuple[str, str]]) -> list[list[str]]:

@@ -20,7 +20,12 @@ _SHARE = 3e-2  # of the new dimensions in the squares of the embeddings of token
 
 
 def can_widen(model: PreTrainedModel) -> bool:
-    """Whether two neurons compute a linear function exactly: a(x) - a(-x) = x for GELU, ReLU and SiLU."""
+    """Whether the model has the layers of BERT, and two of its neurons compute a linear function exactly:
+    a(x) - a(-x) = x for GELU, ReLU and SiLU.
+    """
+    weights = {name for name, _ in model.named_parameters()}
+    if not weights >= {"embeddings.word_embeddings.weight", "encoder.layer.0.attention.output.dense.weight"}:
+        return False
     values = torch.linspace(-4, 4, 9)
     activation = model.config.hidden_act
     function = ACT2FN[activation] if isinstance(activation, str) else activation

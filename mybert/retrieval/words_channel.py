@@ -93,8 +93,10 @@ def add_words_channel(
     widening.write(wide, hidden, channel)
     if model[1].pooling_mode == "cls":
         widening.average_into_cls(wide, hidden)
-    if channel.any():  # otherwise no text has a known word
+    if channel.any():
         _set_length(model, hidden, sample[1], multiple)
+    else:
+        print("the documents add no words to the vectors: the model's vocabulary has no token of them")
     model.train(was_training)
 
 
@@ -128,10 +130,11 @@ def _sums(tokens: Sequence[Sequence[int]], sizes: np.ndarray) -> sparse.csr_matr
 
 def _regression(inputs: sparse.csr_matrix, outputs: np.ndarray, penalty: float) -> np.ndarray:
     """(V, columns of the outputs) coefficients of the tokens; 0 for those that no row of the inputs has."""
-    used = np.flatnonzero(np.asarray(abs(inputs).sum(axis=0))[0])
-    ridge = Ridge(penalty, fit_intercept=False, solver="sparse_cg", max_iter=100).fit(inputs[:, used], outputs)
     coefficients = np.zeros((inputs.shape[1], outputs.shape[1]))
-    coefficients[used] = ridge.coef_.T
+    used = np.flatnonzero(np.asarray(abs(inputs).sum(axis=0))[0])
+    if len(used):
+        ridge = Ridge(penalty, fit_intercept=False, solver="sparse_cg", max_iter=100).fit(inputs[:, used], outputs)
+        coefficients[used] = ridge.coef_.T
     return coefficients
 
 

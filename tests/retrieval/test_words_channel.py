@@ -9,12 +9,12 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.linear_model import Ridge
-from transformers import BertModel
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
 
 from mybert import Embedder, cli
 from mybert.retrieval import kinds, trainer, training
 from mybert.retrieval.latent_semantics import LatentSemantics
-from mybert.retrieval.widening import widen
+from mybert.retrieval.widening import can_widen, widen
 from mybert.retrieval.words_channel import add_words_channel, can_have_words
 from mybert.training.words_dimensions import words_dimensions
 
@@ -94,6 +94,29 @@ def test_texts_without_known_words_leave_finite_vectors(tiny_bert):
     model = SentenceTransformer(str(tiny_bert), device="cpu")
     add_words_channel(model, ["Who?"], ["Where?", "What?"], LatentSemantics(TEXTS, 0), 0.5)
     assert np.isfinite(model.encode(["Who?", *TEXTS[:2]])).all()
+
+
+def test_documents_in_a_script_without_tokens_leave_the_vectors_as_they_are(tiny_bert, capsys):
+    texts = ["ድመት ውሻን በወንዝ ያያል", "መርከብ በባህር ላይ ይጓዛል", "ንጉሥ በተራራ ላይ ይኖራል"]
+    model = SentenceTransformer(str(tiny_bert), device="cpu")
+    before = model.encode(TEXTS[:2])
+    assert set(model.tokenizer(texts[0], add_special_tokens=False)["input_ids"]) == {model.tokenizer.unk_token_id}
+    add_words_channel(model, texts, texts, LatentSemantics(texts, 0), 0.5)
+    after = model.encode(TEXTS[:2])
+    assert np.allclose(after[:, :32], before, atol=0.05) and np.abs(after[:, 32:]).max() < 1e-4
+    assert "the model's vocabulary has no token of them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (MPNetModel, MPNetConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)),
+        (DistilBertModel, DistilBertConfig(dim=32, n_layers=1, n_heads=2)),
+        (BertModel, BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, hidden_act="tanh")),
+    ],
+)
+def test_other_architectures_and_activations_cannot_be_widened(kind, config):
+    assert not can_widen(kind(config))
 
 
 @pytest.mark.parametrize("number", ["128", True, 12, 160, 1000])
@@ -201,6 +224,7 @@ def test_documents_alone_need_vectors_that_are_hidden_states(tiny_bert, document
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"query": t.split()[1], "positive": t}) + "\n" for t in TEXTS[::40]))
     run("retrieval", *options, "--train", rows, "--max-steps", "1", "--validation-share", "0")
+    assert "the documents add no words to its vectors" in capsys.readouterr().out
 
 
 def test_passages_of_many_documents_are_drawn_from_all_of_them(tiny_bert, documents, tmp_path, monkeypatch):
