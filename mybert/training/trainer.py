@@ -32,7 +32,7 @@ from mybert.training.resuming import (
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
 from mybert.training.speed import StepMeasures, StepTimer
 from mybert.training.stopping import Preempted, StopOnSignal
-from mybert.training.words_dimensions import keep_words
+from mybert.training.words_dimensions import KeepWords
 
 
 class RunTrainer(Trainer):
@@ -97,7 +97,7 @@ class RunTrainer(Trainer):
         timer = StepTimer(lambda: self.metrics.seconds, self.report_speed, stop=dry_run)
         for callback in (ExactResume(self.metrics, self.history), timer, *([stop] if stop else []), self.measures):
             self.add_callback(callback)
-        keep_words(self.model)
+        self.add_callback(KeepWords(self.model))
         self.course.begin(self)
         self.objective.begin(self)
 

@@ -3,8 +3,9 @@
 import functools
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 NEURONS = 8
 """The last neurons of each feed-forward network, which a channel adds; 4 are used, but processors prefer multiples of
@@ -29,39 +30,47 @@ def norms_of(model: Any) -> list[nn.LayerNorm]:
     return [part.LayerNorm for part in (model.embeddings, *layers)]
 
 
-def keep_words(model: nn.Module) -> None:
-    """Lets training leave the channel of words as it is.
+class KeepWords(TrainerCallback):
+    """Lets training leave the channel of words of a model, if it has one, as it is.
 
     Its numbers are small until the last LayerNorm makes them large, and so their gradients: clipping the gradient of
-    the whole model would leave next to nothing of all others.
+    the whole model would leave next to nothing of all others. So they are set to 0. Weight decay is undone.
     """
-    bert = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
-    bert = getattr(bert, "base_model", None)
-    if bert is None or not (number := words_dimensions(bert)):
-        return
-    for module in bert.embeddings.modules():
-        if isinstance(module, nn.Embedding):
-            module.weight.register_hook(functools.partial(_without_last_columns, number=number))
-    for norm in norms_of(bert):
-        _keep_last_rows(norm, number)
-    for layer in bert.encoder.layer:
-        attention = layer.attention
-        for part in (attention.self.query, attention.self.key, attention.self.value, attention.output.dense):
-            _keep_last_rows(part, number)
-        _keep_last_rows(layer.intermediate.dense, NEURONS)
-        _keep_last_rows(layer.output.dense, number)
+
+    def __init__(self, model: nn.Module):
+        self._kept: list[tuple[Tensor, tuple[slice, ...], Tensor]] = []
+        bert = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
+        bert = getattr(bert, "base_model", None)
+        if bert is None or not (number := words_dimensions(bert)):
+            return
+        for module in bert.embeddings.modules():
+            if isinstance(module, nn.Embedding):
+                self._keep(module, (slice(None), slice(-number, None)))
+        rows = (slice(-number, None),)
+        for norm in norms_of(bert):
+            self._keep(norm, rows)
+        for layer in bert.encoder.layer:
+            attention = layer.attention
+            for part in (attention.self.query, attention.self.key, attention.self.value, attention.output.dense):
+                self._keep(part, rows)
+            self._keep(layer.intermediate.dense, (slice(-NEURONS, None),))
+            self._keep(layer.output.dense, rows)
+
+    def _keep(self, module: nn.Module, part: tuple[slice, ...]) -> None:
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_hook(functools.partial(_without_part, part=part))
+            self._kept.append((parameter, part, parameter.detach()[part].clone()))
+
+    @torch.no_grad()
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        for parameter, part, before in self._kept:
+            parameter[part] = before
 
 
-def _keep_last_rows(module: nn.Module, number: int) -> None:
-    for parameter in module.parameters():
-        parameter.register_hook(functools.partial(_without_last_rows, number=number))
-
-
-def _without_last_columns(gradient: Tensor, number: int) -> Tensor:
-    return nn.functional.pad(gradient[:, :-number], (0, number))
-
-
-def _without_last_rows(gradient: Tensor, number: int) -> Tensor:
+def _without_part(gradient: Tensor, part: tuple[slice, ...]) -> Tensor:
     kept = gradient.clone()
-    kept[-number:] = 0
+    kept[part] = 0
     return kept
