@@ -25,7 +25,13 @@ from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.latent_semantics import LatentSemantics
 from mybert.retrieval.negatives import add_negatives, first_passages
 from mybert.retrieval.pairs import Pairs
-from mybert.retrieval.words_channel import add_words_channel, beginnings, can_have_words, order_dimensions
+from mybert.retrieval.words_channel import (
+    add_words_channel,
+    beginnings,
+    can_have_words,
+    order_dimensions,
+    planned_dimensions,
+)
 from mybert.tasks.options import TaskOptions
 from mybert.training.trainer import RunTrainer
 
@@ -73,6 +79,7 @@ class Retrieval:
         self._mines_only = not settings.train_files and settings.judgements is None
         if self._mines_only:
             _check_untrained(settings, arguments, self.has_words)
+            _check_dimensions(settings.dimensions, sum(planned_dimensions(self.model)))
         elif settings.documents and not self.has_words:
             print(f"{settings.model}: the documents add no words to its vectors, which needs {_NEEDED}")
         self._ordered = self._mines_only and bool(settings.dimensions)
@@ -259,6 +266,12 @@ def _check_untrained(settings: FinetuneSettings, arguments: FinetuningArguments,
             )
     if not has_words:
         raise UserError(f"{settings.model}: --documents alone need {_NEEDED}; name --train")
+
+
+def _check_dimensions(given: Sequence[int], size: int) -> None:
+    """Raises a UserError for a size that vectors of `size` dimensions cannot be cut to."""
+    if given and max(given) > size:
+        raise UserError(f"--dimensions {max(given)}: vectors have {size} dimensions with their words; name fewer")
 
 
 def _columns(rows: Iterable[tuple[str, str]]) -> list[list[str]]:

@@ -207,6 +207,12 @@ def test_cut_vectors_keep_the_most_important_directions(tiny_bert, documents, tm
     assert np.allclose(rotated[:9], ours, atol=1e-5)
 
 
+def test_vectors_cannot_be_cut_to_more_dimensions_than_they_have(tiny_bert, documents, tmp_path, capsys):
+    options = ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out"]
+    run("retrieval", *options, "--dimensions", "64", "161", expected=2)
+    assert "--dimensions 161: vectors have 160 dimensions with their words" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--max-steps=2", "--num-train-epochs=1", "--learning-rate=1e-3"])
 def test_options_of_the_training_have_no_effect_on_documents_alone(tiny_bert, documents, tmp_path, capsys, option):
     options = ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out", option]
