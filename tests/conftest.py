@@ -92,7 +92,6 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
     "test_pipelines_of_a_folder_truncate_long_texts_to_the_trained_length[foreign]",
     "test_two_processes_with_sharded_weights_train_like_one",
     "test_every_auto_class_loads_saved_heads_in_a_process_without_this_project",
-    "test_documents_alone_teach_their_words_and_what_a_sentence_encoder_knows",
     "test_the_onnx_service_answers_as_the_model_predicts",
     "test_two_texts_of_a_quarter_of_a_megabyte_are_answered",
     "test_a_run_is_resumed_with_another_number_of_processes",

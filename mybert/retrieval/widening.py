@@ -1,7 +1,7 @@
 """A BERT with more hidden dimensions, which pass from the embeddings to the last layer and change nothing else.
 
-No layer reads the new dimensions. The residual connections carry them, and what LayerNorm would subtract is removed
-beforehand. The result is an ordinary BERT.
+No layer reads the new dimensions but to subtract their mean and, for [CLS], to average them. The residual connections
+carry them, and what LayerNorm would subtract is removed beforehand. The result is an ordinary BERT.
 
 Shapes: `H` hidden size before, `E` new dimensions, `I` intermediate size before.
 """
