@@ -236,7 +236,7 @@ class SearchOptions(Options):
     mined_pairs: int | None = declare.data(
         None,
         "retrieval, reranking: maximum number of pairs found in --documents (default: 12000, 2000 for "
-        "reranking; 0 with --judgements).",
+        "reranking; 0 with --judgements). They train a reranker; a retriever reads its words from them.",
         least=0,
     )
     queries: str | None = declare.data(
@@ -250,12 +250,13 @@ class SearchOptions(Options):
     hard_negatives: int | None = declare.data(
         None,
         "retrieval, reranking: passages per pair that BM25 and the model rank high and that do not answer the query "
-        "(default: 1, 4 for reranking). In retrieval, pairs found in --documents have none.",
+        "(default: 1, 4 for reranking).",
         least=0,
     )
     dimensions: list[int] = declare.task(
         default_factory=list,
-        help="retrieval: smaller sizes to which vectors may be cut, such as 256 128 64 (Matryoshka; default: none).",
+        help="retrieval: smaller sizes to which vectors may be cut, such as 256 128 64 (Matryoshka; with --documents "
+        "alone principal components; default: none).",
         within="[1, inf)",
     )
 
