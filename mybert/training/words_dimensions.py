@@ -12,6 +12,10 @@ NEURONS = 8
 8."""
 
 
+Part = slice | tuple[slice, slice]
+"""Rows, or rows and columns, of a parameter."""
+
+
 def words_dimensions(model: Any) -> int:
     """The number of last hidden dimensions that are a channel of words; 0 without one.
 
@@ -33,34 +37,36 @@ def norms_of(model: Any) -> list[nn.LayerNorm]:
 class KeepWords(TrainerCallback):
     """Lets training leave the channel of words of a model, if it has one, as it is.
 
-    Its numbers are small until the last LayerNorm makes them large, and so their gradients: clipping the gradient of
-    the whole model would leave next to nothing of all others. So they are set to 0. Weight decay is undone.
+    No layer learns to write or to read it, so that it can be replaced. Its numbers are small until the last LayerNorm
+    makes them large, and so their gradients: clipping the gradient of the whole model would leave next to nothing of
+    all others. So they are set to 0. Weight decay is undone.
     """
 
     def __init__(self, model: nn.Module):
-        self._kept: list[tuple[Tensor, tuple[slice, ...], Tensor]] = []
+        self._kept: list[tuple[Tensor, Part, Tensor]] = []
         bert = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
         bert = getattr(bert, "base_model", None)
         if bert is None or not (number := words_dimensions(bert)):
             return
+        rows, columns, neurons = slice(-number, None), (slice(None), slice(-number, None)), slice(-NEURONS, None)
         for module in bert.embeddings.modules():
             if isinstance(module, nn.Embedding):
-                self._keep(module, (slice(None), slice(-number, None)))
-        rows = (slice(-number, None),)
-        for norm in norms_of(bert):
-            self._keep(norm, rows)
+                self._keep(module.weight, columns)
+        written: list[nn.Module] = [*norms_of(bert)]
         for layer in bert.encoder.layer:
-            attention = layer.attention
-            for part in (attention.self.query, attention.self.key, attention.self.value, attention.output.dense):
-                self._keep(part, rows)
-            self._keep(layer.intermediate.dense, (slice(-NEURONS, None),))
-            self._keep(layer.output.dense, rows)
+            own, first = layer.attention.self, layer.intermediate.dense
+            written += [own.query, own.key, own.value, layer.attention.output.dense, layer.output.dense]
+            for reader in (own.query, own.key, own.value, first):
+                self._keep(reader.weight, columns)
+            for parameter in first.parameters():
+                self._keep(parameter, neurons)
+        for parameter in (parameter for module in written for parameter in module.parameters()):
+            self._keep(parameter, rows)
 
-    def _keep(self, module: nn.Module, part: tuple[slice, ...]) -> None:
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                parameter.register_hook(functools.partial(_without_part, part=part))
-            self._kept.append((parameter, part, parameter.detach()[part].clone()))
+    def _keep(self, parameter: Tensor, part: Part) -> None:
+        if parameter.requires_grad:
+            parameter.register_hook(functools.partial(_without_part, part=part))
+        self._kept.append((parameter, part, parameter.detach()[part].clone()))
 
     @torch.no_grad()
     def on_optimizer_step(
@@ -70,7 +76,7 @@ class KeepWords(TrainerCallback):
             parameter[part] = before
 
 
-def _without_part(gradient: Tensor, part: tuple[slice, ...]) -> Tensor:
+def _without_part(gradient: Tensor, part: Part) -> Tensor:
     kept = gradient.clone()
     kept[part] = 0
     return kept

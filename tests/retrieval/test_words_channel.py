@@ -191,6 +191,8 @@ def test_rows_train_the_model_before_the_channel_is_added(tiny_bert, documents, 
             assert torch.equal(value[..., 32:], changed[name][..., 32:]), name
         elif name.endswith("intermediate.dense.weight"):
             assert torch.equal(value[-8:], changed[name][-8:]), name
+        if name.endswith(("query.weight", "key.weight", "value.weight", "intermediate.dense.weight")):
+            assert torch.equal(value[:, 32:], changed[name][:, 32:]), name
     assert words_dimensions(BertModel.from_pretrained(tmp_path / "trained")) == 128
 
 
