@@ -78,6 +78,6 @@ def _scores(pairs: Sequence[tuple[str, str]], language: str, queries: Encode, pa
         ranks = []
         for own, pair in enumerate(zip(similar, by_words, strict=True)):
             scores = combined(*pair, weight=weight)
-            ranks.append(1 + int((scores > scores[own]).sum()))
+            ranks.append(int((scores >= scores[own]).sum()))  # the last of equal ones
         reciprocal_ranks.append(float(np.mean(1 / np.array(ranks))))
     return reciprocal_ranks

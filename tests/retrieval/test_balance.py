@@ -39,10 +39,14 @@ def test_bm25_counts_much_beside_a_model_that_knows_nothing_and_less_beside_one_
         found = draw.normal(size=(len(given), 32)).astype(np.float32)
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
+    def equal(given: list[str]) -> np.ndarray:
+        return np.ones((len(given), 1), dtype=np.float32)
+
     def knowing(given: list[str]) -> np.ndarray:
         return vectors(given, 60)
 
     assert balance([""] * 60, texts, noise, noise) >= 4
+    assert balance([""] * 60, texts, equal, equal) > DEFAULT / 2, "the vectors find nothing"
     assert balance([""] * 60, texts, knowing, knowing) == DEFAULT / 2
     assert balance([""] * 60, texts, noise, noise) == balance([""] * 60, texts, noise, noise)
     assert balance([""] * 60, texts, knowing, knowing, least=5.0) == 5.0
