@@ -181,15 +181,13 @@ class SegmentStore:
         return entries
 
     def merge(self) -> None:
-        """Merges the last segments while the one before them is not twice as large, so that there are few."""
+        """Merges the last segments, so that each is at least twice as large as all after it, and there are few."""
         entries = self.manifest["segments"]
         if empty := {n for n, alive in enumerate(self.alive) if not alive.any()}:
             self.commit([entry for n, entry in enumerate(entries) if n not in empty])
         sizes = [len(segment) for segment in self.segments]
-        first = len(sizes)
-        while first and (first == len(sizes) or sizes[first - 1] < 2 * sum(sizes[first:])):
-            first -= 1
-        groups = [range(first, len(sizes))] if len(sizes) - first > 1 else []
+        first = next((n for n, size in enumerate(sizes) if size < 2 * sum(sizes[n + 1 :])), len(sizes))
+        groups = [range(first, len(sizes))] if first < len(sizes) else []
         alone = (n for n in range(len(sizes)) if not (groups and n >= first) and self._is_stale(n))
         for group in [*groups, *(range(number, number + 1) for number in reversed(list(alone)))]:
             name = self.new_name("segment")

@@ -133,6 +133,16 @@ def test_many_small_additions_leave_few_segments(tmp_path, encoder):
         assert ids(index.search(query, 10, "words")) == brute_force(encoder, DOCUMENTS, query, "words", 10)
 
 
+@pytest.mark.parametrize("count", [46, 47, 48])  # the last batch has few documents, or many
+def test_each_segment_is_at_least_twice_as_large_as_all_after_it(tmp_path, encoder, monkeypatch, count):
+    monkeypatch.setattr("mybert.retrieval.index._BATCH", 200)  # characters
+    monkeypatch.setattr(segments, "GRAPH_LEAST", 20)
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:count])
+    sizes = [len(segment) for segment in index.store.segments]
+    assert sum(sizes) == count and all(size >= 2 * sum(sizes[n + 1 :]) for n, size in enumerate(sizes))
+    assert index.store.segments[0].graph is not None
+
+
 def test_an_index_that_is_built_again_under_the_same_name_is_read_again(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:24])
     names = [segment.folder.name for segment in index.store.segments]
