@@ -6,7 +6,9 @@ import os
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ import transformers
 from forked import exit_status
 from json_files import write_lines
 from tiny_domain import PIECES, UNUSED, write_documents
+from trained_runs import have_same_weights
 from trained_runs import read_results as results
 from trained_runs import weights_of as weights
 
@@ -22,6 +25,7 @@ from mybert.adaptation import preparation
 from mybert.adaptation.settings import AdaptSettings
 from mybert.common.errors import UserError
 from mybert.pretraining.arguments import PretrainingArguments
+from mybert.pretraining.planning import candidates
 from mybert.workflows import adapt as workflow
 from mybert.workflows.adapt import adapt
 from tokenization import MyBertTokenizer
@@ -105,16 +109,17 @@ def test_an_interrupted_run_continues_to_the_same_model(place, adapted, run, tex
     assert json.loads((Path(output) / "manifest.json").read_text())["complete"] is False
     with pytest.raises(UserError, match="--new-words is '7', the run was started with '5'"):
         run(output, replay=texts["general"], resume=True, new_words=7)
-    resumed = weights(run(output, replay=texts["general"], resume=True))
-    assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
+    assert have_same_weights(run(output, replay=texts["general"], resume=True), adapted)
     assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_time_budget_that_is_too_short_leaves_what_was_there(bert, adapted, texts, tmp_path, overwrite):
+def test_a_time_budget_that_is_too_short_leaves_what_was_there(bert, adapted, texts, tmp_path, monkeypatch, overwrite):
     output = tmp_path / "adapted"
     if overwrite:
         shutil.copytree(adapted, output)
+    monkeypatch.setattr(candidates, "_LEAST_SECONDS", 0.4)
+    monkeypatch.setattr(workflow, "time", SimpleNamespace(monotonic=lambda: time.monotonic() - 60))  # preparation
     where = {"output": str(output), "overwrite": overwrite}
     settings = AdaptSettings(texts["domain"], model=str(bert), new_words=5, num_proc=1, time_budget="1s", **where)
     with pytest.raises(UserError, match="--time-budget 1 s is too short"):
@@ -151,8 +156,7 @@ def test_a_preparation_that_was_killed_is_continued(function, adapted, run, text
         again = [] if function == "_choose_words" else ["_choose_words"]
         for name in ["_write_texts", *again]:  # not computed again
             patch.setattr(preparation, name, lambda *_: 1 / 0)
-        resumed = weights(run(output, replay=texts["general"], resume=True))
-    assert all(torch.equal(value, resumed[name]) for name, value in weights(adapted).items())
+        assert have_same_weights(run(output, replay=texts["general"], resume=True), adapted)
     assert made.items() <= json.loads((tmp_path / "adapted" / "manifest.json").read_text())["counts"].items()
 
 
@@ -172,7 +176,7 @@ def test_the_model_that_a_killed_run_was_replacing_is_removed_or_restored(
     with failing:
         run(str(output), replay=texts["general"], **{"overwrite" if next_run == "overwrite" else "resume": True})
     assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
-    assert all(torch.equal(value, weights(output)[name]) for name, value in weights(adapted).items())
+    assert have_same_weights(output, adapted)
     assert (str(left.parent) in caplog.text) == (next_run == "overwrite")
 
 
@@ -260,7 +264,7 @@ def test_the_length_is_that_of_the_model_and_the_modules_of_a_sentence_encoder_a
 
 
 def test_a_frozen_encoder_keeps_its_layers_and_low_rank_updates_are_merged_into_plain_weights(run, bert):
-    before, frozen, updated = weights(bert), weights(run(freeze="encoder")), weights(run(lora_rank=2, steps=8))
+    before, frozen, updated = weights(bert), weights(run(freeze="encoder")), weights(run(lora_rank=2))
     assert all(torch.equal(before[name], frozen[name]) for name in before if ".encoder." in name)
     assert before.keys() == updated.keys()
     name, positions = "bert.encoder.layer.0.output.dense.weight", "bert.embeddings.position_embeddings.weight"
