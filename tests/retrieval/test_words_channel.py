@@ -1,5 +1,7 @@
 """A channel of words: what it keeps, what it adds, and who reads the result."""
 
+import contextlib
+import io
 import json
 import shlex
 import signal
@@ -28,9 +30,9 @@ TEXTS = [
 ]
 
 
-@pytest.fixture
-def documents(tmp_path):
-    file = tmp_path / "documents.jsonl"
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    file = tmp_path_factory.mktemp("documents") / "documents.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     return file
 
@@ -135,24 +137,32 @@ def run(task: str, *options: object, expected: int = 0) -> None:
     assert cli.main(["finetune", "--task", task, *map(str, options)]) == expected
 
 
+@pytest.fixture(scope="module")
+def alone(tiny_bert, documents, tmp_path_factory):
+    """A model that was made of documents alone, and what was printed."""
+    out = tmp_path_factory.mktemp("alone") / "out"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kinds, "add_words_channel", None)
+            run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", out, "--dry-run")
+        run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", out)
+    return out, printed.getvalue()
+
+
 def test_documents_alone_make_a_bert_that_transformers_reads_and_a_second_run_replaces_the_channel(
-    tiny_bert, documents, tmp_path, capsys
+    alone, documents, tmp_path
 ):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds, "add_words_channel", None)
-        run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "one", "--dry-run")
-    run("retrieval", "--model", tiny_bert, "--documents", documents, "--output", tmp_path / "one")
-    printed = capsys.readouterr().out
+    out, printed = alone
     assert "32 + 128 of words" in printed and "steps" not in printed
-    results = json.loads((tmp_path / "one/results.json").read_text())
+    results = json.loads((out / "results.json").read_text())
     assert results["pairs"]["train"] == results["best"]["steps"] == 0
     assert results["held_out"]["metrics"]["ndcg@10"] > results["start"]["metrics"]["ndcg@10"]
-    model = BertModel.from_pretrained(tmp_path / "one")
+    model = BertModel.from_pretrained(out)
     assert model.config.hidden_size == 160 and model.config.model_type == "bert"
-    theirs = SentenceTransformer(str(tmp_path / "one"), device="cpu").encode(TEXTS[:9], normalize_embeddings=True)
-    ours = Embedder(str(tmp_path / "one"), normalize=True).texts(TEXTS[:9])
+    theirs = SentenceTransformer(str(out), device="cpu").encode(TEXTS[:9], normalize_embeddings=True)
+    ours = Embedder(str(out), normalize=True).texts(TEXTS[:9])
     assert np.allclose(theirs, ours, atol=1e-5)
-    run("retrieval", "--model", tmp_path / "one", "--documents", documents, "--output", tmp_path / "two")
+    run("retrieval", "--model", out, "--documents", documents, "--output", tmp_path / "two")
     again = SentenceTransformer(str(tmp_path / "two"), device="cpu").encode(TEXTS[:9], normalize_embeddings=True)
     assert again.shape == theirs.shape
 
@@ -196,11 +206,10 @@ def test_rows_train_the_model_before_the_channel_is_added(tiny_bert, documents, 
     assert words_dimensions(BertModel.from_pretrained(tmp_path / "trained")) == 128
 
 
-def test_cut_vectors_keep_the_most_important_directions(tiny_bert, documents, tmp_path):
-    options = ["--model", tiny_bert, "--documents", documents]
-    run("retrieval", *options, "--output", tmp_path / "whole")
-    run("retrieval", *options, "--dimensions", "24", "--output", tmp_path / "cut")
-    whole, cut = (SentenceTransformer(str(tmp_path / name), device="cpu") for name in ("whole", "cut"))
+def test_cut_vectors_keep_the_most_important_directions(alone, tiny_bert, documents, tmp_path):
+    options = ["--model", tiny_bert, "--documents", documents, "--dimensions", "24"]
+    run("retrieval", *options, "--output", tmp_path / "cut")
+    whole, cut = (SentenceTransformer(str(name), device="cpu") for name in (alone[0], tmp_path / "cut"))
     vectors, rotated = (model.encode(TEXTS, normalize_embeddings=True) for model in (whole, cut))
     assert np.allclose(vectors @ vectors.T, rotated @ rotated.T, atol=1e-4)
     of_24 = np.linalg.svd(vectors, compute_uv=False)[:24]
@@ -278,8 +287,8 @@ def test_only_the_beginning_of_a_giant_document_is_tokenised(tiny_bert, document
     """It ends with a word that no other document has."""
     words = " ".join(TEXTS)
     giant = f"{words} {words} {words} mercury"
-    with documents.open("a") as file:
-        file.write(json.dumps({"text": giant}) + "\n")
+    more = tmp_path / "more.jsonl"
+    more.write_text(documents.read_text() + json.dumps({"text": giant}) + "\n")
     model = SentenceTransformer(str(tiny_bert), device="cpu")
     model.max_seq_length = 64
     model.save_pretrained(str(tmp_path / "short"))
@@ -293,5 +302,5 @@ def test_only_the_beginning_of_a_giant_document_is_tokenised(tiny_bert, document
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "__call__", call)
-        run("retrieval", "--model", tmp_path / "short", "--documents", documents, "--output", tmp_path / "out")
+        run("retrieval", "--model", tmp_path / "short", "--documents", more, "--output", tmp_path / "out")
     assert len(read) > len(TEXTS) and max(map(len, read)) < len(giant) / 2
