@@ -59,6 +59,7 @@ def test_a_process_that_fails_within_a_step_ends_although_its_loader_workers_ign
     assert exit_status(fail_while_a_worker_waits) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_not_forked_starts_without_transformers():
     """Its import takes seconds in each worker, and the data and collator of pretraining do not need all of it."""
     start = pickle.dumps(ignore_signals_in_workers(DataLoader(range(8), num_workers=1)).worker_init_fn)
