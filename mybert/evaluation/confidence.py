@@ -3,7 +3,7 @@
 The latter by confident learning (Northcutt, Jiang and Chuang 2021), tags by the number that the model expects.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,13 @@ class Answer(NamedTuple):
             return "the right choice", "the right choice"
         return self.reference, self.predicted
 
+    @property
+    def label(self) -> str | None:
+        """The label that the row has; None: a label of several that it lacks, or the place of a choice."""
+        if isinstance(self.reference, bool):
+            return self.word if self.reference else None
+        return None if isinstance(self.reference, int) else str(self.reference)
+
     def reason(self) -> str:
         if isinstance(self.reference, bool):
             return f"{self.word!r} has {self.score if self.predicted else 1 - self.score:.2f}"
@@ -58,12 +65,17 @@ class Suspect(NamedTuple):
     answer: Answer
 
 
-def find_suspects(predictions: Sequence[Mapping[str, Any]], references: Sequence[Any]) -> list[Suspect]:
+def find_suspects(
+    predictions: Sequence[Mapping[str, Any]], references: Sequence[Any], unlearned: Collection[str] = ()
+) -> list[Suspect]:
     """The rows whose label looks incorrect, the worst first.
 
     A row is contradicted if the model predicts another label with at least the mean probability that rows of that
     label have for it. As many rows are listed as are contradicted: those whose own label is least probable. Of all
     rules of cleanlab 2.9, this one finds flipped labels best (benchmarks/results/few_labels.md).
+
+    Args:
+        unlearned: labels that the model cannot predict; rows that have them are not contradicted.
     """
     of_rows = [_answers(*pair) for pair in zip(predictions, references, strict=True)]
     owns: dict[Any, list[float]] = {}
@@ -72,7 +84,7 @@ def find_suspects(predictions: Sequence[Mapping[str, Any]], references: Sequence
     expected = {name: sum(values) / len(values) for name, values in owns.items()}
     wrong, count = [], 0
     for row, some in enumerate(of_rows):
-        false = [answer for answer in some if answer.predicted != answer.reference]
+        false = [answer for answer in some if answer.predicted != answer.reference and answer.label not in unlearned]
         count += any(answer.score >= expected.get(answer.classes[1], 1.0) - 1e-9 for answer in false)
         if false:
             worst = min(false, key=lambda answer: answer.own)

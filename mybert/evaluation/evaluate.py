@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,7 @@ def write_evaluation(
     task: Task,
     settings: EvaluationOptions,
     model: str,
+    unlearned: Collection[str] = (),
 ) -> dict[str, int]:
     """Writes results.json, analysis.json, predictions.jsonl, suspects.*, errors.txt and errors.png.
 
@@ -166,13 +167,14 @@ def write_evaluation(
 
     Args:
         model: name of the model.
+        unlearned: see `find_suspects`.
 
     Returns:
         The name of the file of labels that look incorrect, and their number; empty if there are none, or if the model
         is no better than the best constant prediction, and its probabilities do not rank the rows either.
     """
     given, slices = list(split.given()), settings.slices
-    suspects = _suspects(evaluation, task)
+    suspects = _suspects(evaluation, task, unlearned)
     analysis = analyse(task, evaluation, split.numbers, given, slices, facts["metric"], suspects)
     for column in slices:
         if len(analysis["slices"][column]) == 1:
@@ -191,7 +193,7 @@ def write_evaluation(
     return {_write_suspects(folder, suspects, evaluation, split, given, task, settings.suspects, model): len(suspects)}
 
 
-def _suspects(evaluation: Evaluation, task: Task) -> list[Suspect]:
+def _suspects(evaluation: Evaluation, task: Task, unlearned: Collection[str]) -> list[Suspect]:
     """The rows whose label looks incorrect; prints why there are none if the model cannot tell."""
     answers = evaluation.predictions, evaluation.references
     if evaluation.tag_shares is not None:
@@ -200,7 +202,7 @@ def _suspects(evaluation: Evaluation, task: Task) -> list[Suspect]:
         if not suspects and any(evaluation.errors):
             print("no list of tags that look incorrect: the model is as often wrong as its probabilities say")
         return suspects
-    suspects = find_suspects(*answers)
+    suspects = find_suspects(*answers, unlearned)
     if suspects and not (_better_than_constant(evaluation, task)[0] or ranks_labels(*answers)):
         print("no list of labels that look incorrect: the model is no better than the best constant prediction")
         return []

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -200,10 +201,17 @@ def _evaluate(job: Job, folder: RunFolder, model: PreTrainedModel, task: Task) -
             )
             place.mkdir(exist_ok=True)
             facts = {"source": split.source, "metric": job.main_metric}
-            suspects = write_evaluation(place, evaluation, split, facts, task, settings, folder.path.name)
+            unlearned = [] if logits is None else _of_one_row(task, split.rows)
+            suspects = write_evaluation(place, evaluation, split, facts, task, settings, folder.path.name, unlearned)
             print_evaluation(f"{name}, {split.source}", evaluation, task, suspects, place)
             evaluations[name] = evaluation
     return evaluations
+
+
+def _of_one_row(task: Task, rows: Dataset) -> list[str]:
+    """Labels with a single row, which a fold that predicts this row has not learned."""
+    counts = Counter(label for labels in task.row_labels(rows) for label in labels)
+    return [label for label, count in counts.items() if count == 1]
 
 
 def _score_teacher(job: Job, name: str) -> dict[str, dict[str, float]]:

@@ -28,7 +28,15 @@ from mybert.finetuning.summary import (
 from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.sentence_modules import find_modules
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
-from mybert.rows.labels import differ, find_joined_labels, find_label_typos, find_marks, is_missing, label_name
+from mybert.rows.labels import (
+    differ,
+    find_joined_labels,
+    find_label_typos,
+    find_marks,
+    is_missing,
+    joined_label,
+    label_name,
+)
 from mybert.rows.splits import Split
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
@@ -123,7 +131,7 @@ def load_data(
     if "validation" in splits:
         held_out = f"{settings.share_held_out:.0%} of {train.source}"
         splits["validation"] = splits["validation"]._replace(source=held_out, left_out=0)
-    usable = partial(usable, task=task, training=False, report=lines.append, of_unknown=_OF_UNKNOWN)
+    usable = partial(usable, task=task, training=False, report=lines.append, of_unknown=_of_unknown(task, train))
     others = {name: usable(split) for name, split in given.items()}
     splits |= others
     unlabelled = None
@@ -167,6 +175,16 @@ def _read(settings: FinetuneSettings, task: Task, seed: int) -> tuple[Task, Spli
     others = {"validation": settings.validation, "test": settings.test}
     given = {split: read_split(name, task, split=split) for split, name in others.items() if name is not None}
     return task.with_label_reading([train, *given.values()]), train, given, replaced
+
+
+def _of_unknown(task: Task, train: Split) -> str:
+    """What to do about labels of other rows that the training rows lack."""
+    name, separator = joined_label(task.label_distribution(train.rows))
+    if not separator:
+        return _OF_UNKNOWN
+    return (
+        f"read several labels in a cell by --label-separator '{separator}', if {name!r} is several, or {_OF_UNKNOWN}"
+    )
 
 
 def _with_length(

@@ -77,6 +77,12 @@ class SentenceModules:
         has_length_1 = self.names[-1:] == ["Normalize"] and self.truncate_dim is None
         return self.similarity == "cosine" or (has_length_1 and self.similarity in ("dot", "euclidean"))
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether the vectors are the means of the hidden states, with or without length 1."""
+        others = {*self.names} - {"Pooling", "Normalize", "Dropout"}
+        return self.poolings == ("mean",) and not others and self.truncate_dim is None
+
     def apply(self, pooled: Tensor) -> Tensor:
         """(N, H · number of poolings) → (N, width)."""
         for layer in self.layers:

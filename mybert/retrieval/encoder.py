@@ -25,6 +25,7 @@ class Encoder:
 
     Attributes:
         start_weight: see `mybert.retrieval.balance.start_weight`.
+        is_plain: whether its vectors are those of `plain`.
     """
 
     def __init__(self, model: str, plain: bool = False, **options: Any):
@@ -36,6 +37,7 @@ class Encoder:
         default = modules.prompt(None)  # for texts of a kind without a prompt of its own
         self._query = modules.query_prompt() or default
         self._document = modules.prompts.get(modules.document_prompt() or "", default)
+        self.is_plain = plain or (modules.is_mean and not (self._query or self._document))
 
     @property
     def room(self) -> int:

@@ -1,6 +1,7 @@
 """`mybert evaluate --documents`: a retriever beside BM25, the model that it was trained from, and their fusion."""
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -109,10 +110,11 @@ def _rank_all(
     options |= {"max_length": settings.max_length, "max_tokens_per_batch": settings.max_tokens_per_batch}
     encoder = Encoder(settings.model, **options)
     weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages, encoder.start_weight)
-    similar, before = (
-        _cosines(one, documents, asked, words.analyzer.language)
-        for one in (encoder, Encoder(start, plain=True, **options))
-    )
+    similar = _cosines(encoder, documents, asked, words.analyzer.language)
+    if start == settings.model and encoder.is_plain:  # equal vectors, so they are computed once
+        similar, before = itertools.tee(similar)
+    else:
+        before = _cosines(Encoder(start, plain=True, **options), documents, asked, words.analyzer.language)
     rankings: dict[str, Rankings] = {"model": [], "bm25": [], "start": [], "hybrid": []}
     for query, twin, of_model, of_start in zip(asked, _twins(documents, queries), similar, before, strict=True):
         by_words = words.scores(query)

@@ -227,14 +227,22 @@ def _is_misspelt(name: str, other: str) -> bool:
 
 def find_joined_labels(counts: Mapping[str, int]) -> list[str]:
     """A warning if labels such as `grain;wheat` look like several labels joined by a separator."""
+    name, separator = joined_label(counts)
+    if not separator:
+        return []
+    return [f"the label {name!r} looks like several labels; --label-separator '{separator}' splits them"]
+
+
+def joined_label(counts: Mapping[str, int]) -> tuple[str, str]:
+    """The first label that looks like several labels, and the separator between them; both are empty without one."""
     for separator in ";|,#" if len(counts) <= _MOST_COMPARED else "":
         parts = {name: [part.strip() for part in name.split(separator)] for name in counts}
         times = Counter(part for several in parts.values() for part in several)
         for name, several in parts.items():
             again = len(several) > 1 and all(several) and any(times[part] > 1 for part in several)
             if again and not all(map(str.isdigit, several)):
-                return [f"the label {name!r} looks like several labels; --label-separator '{separator}' splits them"]
-    return []
+                return name, separator
+    return "", ""
 
 
 def check_label(label: Any, known: Mapping[str, int] | None) -> str | None:

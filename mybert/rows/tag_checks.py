@@ -59,6 +59,14 @@ def _plain(tag: str) -> str:
     return re.sub(r"[\W_]+", "-", tag.strip()).strip("-").casefold()
 
 
+def at_all_positions(tag_set: TagSet) -> set[str]:
+    """The tags of each type at each position that some type has: I-MISC, if there are B-MISC, B-PER and I-PER."""
+    kinds = {mark.kind for tag, mark in tag_set.marks.items() if mark.kind in tag}
+    parts = (tag.rpartition(mark.kind) for tag, mark in tag_set.marks.items() if mark.kind in tag)
+    around = {(before, after) for before, _, after in parts}
+    return {f"{before}{kind}{after}" for before, after in around for kind in kinds}
+
+
 def without_spaces(rows: Sequence[Any], known: Mapping[str, int]) -> list[Any] | None:
     """Lists of tags without white space and invisible characters around a tag, but for `known` labels of a model.
 

@@ -9,8 +9,11 @@ from mybert.common.errors import called_in_python, quoted_command
 from mybert.suggestion.settings import SuggestSettings
 
 _OF_TOOLS = {"label-studio": "Label Studio", "doccano": "doccano", "argilla": "Argilla"}
-_REPEATED = ("validation", "test", "columns", "problem", "max_length", "folds")
-"""Settings of the last training that the next one repeats."""
+_REPEATED = (
+    *("validation", "validation_share", "test", "columns", "problem", "label_separator", "label_names", "threshold"),
+    *("plain_tags", "label_all_tokens", "max_length", "stride", "long_texts", "folds", "metric", "class_weights"),
+)
+"""Settings of the last training that the next one repeats: what its rows and labels are, and how they are scored."""
 
 
 def next_step(settings: SuggestSettings, label: str) -> str:
@@ -41,15 +44,19 @@ def _training(settings: SuggestSettings, labelled: str) -> str | None:
     if any(name.startswith(DataInMemory.PREFIX) for name in [*files, *filter(None, held_out)]):
         return None
     chosen: dict[str, Any] = {"task": last["task"], "model": last["model"], "train": [*files, labelled]}
-    chosen |= {name: last[name] for name in _REPEATED if last.get(name)}
+    chosen |= {name: last[name] for name in _REPEATED if _is_given(last.get(name))}
     chosen["output"] = _next_name(settings.model)
     if called_in_python.get():
         return f"mybert.finetune({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
     words = ["mybert", "finetune"]
     for name, value in chosen.items():
-        values = value if isinstance(value, list) else [value]
+        values = value if isinstance(value, list) else [] if value is True else [value]
         words += [f"--{name.replace('_', '-')}", *map(str, values)]
     return quoted_command(*words)
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and value is not False and value != []  # 0 is given
 
 
 def _next_name(model: str) -> str:

@@ -93,8 +93,8 @@ def _check_model(settings: SuggestSettings, predictor: Predictor) -> None:
     if task.name not in ("text-classification", "token-classification") or task.config.problem_type == REGRESSION:
         kind = "regression" if task.config.problem_type == REGRESSION else task.name
         raise UserError(
-            f"suggest: expected a model of text-classification with labels or of token-classification, found {kind} "
-            f"in {settings.model}"
+            f"expected a model of text-classification with labels or of token-classification, found {kind} in "
+            f"{settings.model}, which gives no probabilities of labels; label random rows instead"
         )
     if isinstance(predictor.model, OnnxModel):
         raise UserError(

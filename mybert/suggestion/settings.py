@@ -43,6 +43,10 @@ class SuggestSettings(PredictSettings):
     )
     engine: str = field(default="local", init=False)
     resume: bool = field(default=False, init=False)
+    n_best: int | None = field(default=None, init=False)  # these four belong to tasks without suggestions
+    max_answer_length: int | None = field(default=None, init=False)
+    max_windows: int | None = field(default=None, init=False)
+    choice_labels: str | None = field(default=None, init=False)
 
     def __post_init__(self):
         super().__post_init__()

@@ -154,7 +154,10 @@ class TextClassification(Task):
         return sorted(problems)
 
     def _problem(self, rows: Dataset) -> ProblemType:
-        return find_problem(rows["label"][:], self.options.problem)
+        problem, separator = find_problem(rows["label"][:], self.options.problem), self.options.label_separator
+        if separator is None or problem.name != MULTI or self.options.problem is not None:
+            return problem
+        return problem._replace(reason=f"because of --label-separator '{separator}'")
 
     @property
     def kind(self) -> LabelKind:

@@ -26,7 +26,7 @@ from mybert.rows.label_columns import expand_label
 from mybert.rows.labels import is_missing, label_name, sort_labels
 from mybert.rows.splits import Problem
 from mybert.rows.tables import with_column
-from mybert.rows.tag_checks import read_sentences, tag_problems, tokens_message, without_spaces
+from mybert.rows.tag_checks import at_all_positions, read_sentences, tag_problems, tokens_message, without_spaces
 from mybert.rows.word_files import read_word_file
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
@@ -170,13 +170,18 @@ class TokenClassification(Task):
         return super().reading_like(rows).with_config(word_rules=learn_word_rules(texts, self.added))
 
     def fitted(self, rows: Dataset) -> Self:
+        """With the tags of the rows. Of entities, each type is completed: other rows may have I-MISC beside B-MISC."""
         names = sort_labels(tag for row in rows["tags"][:] for tag in row)
         if len(names) < 2:
             raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
         tag_set = self._read(rows)
         outside = "O" if tag_set is None else tag_set.outside
-        names.sort(key=lambda name: name != outside)  # it is first, the others in their order
-        return self.with_labels(self.in_order_of_head(names), tag_scheme=tag_set and tag_set.scheme)
+        complete = sort_labels({*names} | (at_all_positions(tag_set) if tag_set else set()))
+        for some in (names, complete):
+            some.sort(key=lambda name: name != outside)  # it is first, the others in their order
+        labels = self.in_order_of_head(names)
+        labels = self.in_order_of_head(complete) if labels is names else labels
+        return self.with_labels(labels, tag_scheme=tag_set and tag_set.scheme)
 
     def summary(self, rows: Dataset) -> str:
         labels = f"{self.name}: {counted(len(self.label2id), 'label')} ({short_list(self.label2id)})"

@@ -214,6 +214,7 @@ def test_a_label_with_one_row_is_absent_from_its_fold(tiny_checkpoint, opinions,
     assert cli.main([*map(str, words)]) == 0
     predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
     assert predictions[-1]["label"] == "good" and predictions[-1]["scores"]["good"] > 0.99
+    assert not list((tmp_path / "out/validation").glob("suspects*"))  # the fold has not learned the label
     assert Predictor(tmp_path / "out", device="cpu")(rows[-1]["text"])["scores"]["bad"] > 0.01
 
 

@@ -98,6 +98,12 @@ def new_task(path: Path, **settings) -> tuple[TextClassification, Dataset]:
     return task.fitted(rows), rows
 
 
+def test_the_reason_for_several_labels_is_the_separator(tmp_path):
+    pd.DataFrame({"text": TEXTS, "label": SEPARATED}).to_csv(tmp_path / "rows.csv", index=False)
+    task, rows = new_task(tmp_path / "rows.csv", **BY_SEPARATOR)
+    assert task.summary(rows).endswith("3 labels (corn, grain, wheat), because of --label-separator ';'")
+
+
 @pytest.mark.parametrize("writer", ["pandas", "datasets"])
 @pytest.mark.parametrize("kind", LABELS)
 def test_labels_are_the_same_in_every_format(tmp_path, kind, writer):

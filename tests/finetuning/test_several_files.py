@@ -116,6 +116,15 @@ def test_a_label_that_the_training_rows_lack_has_a_remedy(finetune, opinions, wr
     assert "the label is missing; correct them, or leave them out by" in capsys.readouterr().err
 
 
+def test_several_labels_in_a_cell_that_the_training_rows_lack_have_a_remedy(finetune, opinions, write_rows, capsys):
+    several = [{"text": f"a long film {number}", "label": "bad;good"} for number in range(3)]
+    train = write_rows("train.csv", [*opinions, *several])
+    test = write_rows("test.csv", [*opinions[:3], {"text": "a fine film", "label": "good;bad"}])
+    assert finetune("text-classification", "--train", train, "--test", test) == 2
+    message = "correct them, or read several labels in a cell by --label-separator ';', if 'bad;good' is several"
+    assert message in capsys.readouterr().err
+
+
 def test_files_with_other_columns_are_refused(finetune, opinions, write_rows, capsys):
     pairs = [{"sentence1": "a film", "sentence2": "a book", "label": "good"}]
     words = ("--train", write_rows("a.jsonl", opinions), write_rows("b.jsonl", pairs))

@@ -50,6 +50,16 @@ def test_several_labels_and_choices_have_suspects():
     assert not find_suspects([{"score": 1.5}, {"score": 2.0}], [1.0, 9.0])
 
 
+def test_labels_that_the_model_has_not_learned_are_no_suspects():
+    one = [{"label": "a", "score": 0.9, "scores": {"a": 0.9, "b": 0.1}} for _ in range(9)]
+    references = ["a"] * 8 + ["b"]
+    assert [suspect.row for suspect in find_suspects(one, references)] == [8]
+    assert not find_suspects(one, references, unlearned=["b"])
+    several = [{"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}} for _ in range(9)]
+    assert not find_suspects(several, [["a"]] * 8 + [["a", "b"]], unlearned=["b"])
+    assert [one.row for one in find_suspects(several, [["a"]] * 8 + [["b"]], unlearned=["b"])] == [8]  # a is predicted
+
+
 def sentences_of(draw, strength: float) -> tuple[list[dict], list[list[str]], list[np.ndarray]]:
     """Predictions, right tags and probabilities of 200 sentences by a model that is as sure as `strength` says."""
     right = [draw.choice(3, p=[0.8, 0.1, 0.1], size=draw.integers(5, 15)) for _ in range(200)]

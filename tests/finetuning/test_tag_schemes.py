@@ -107,6 +107,17 @@ def test_the_entities_of_every_scheme_are_found(scheme, form, lower):
     assert entities.find_strict(sentences, read_tags(Counter(itertools.chain(*sentences))).marks, expected) == spans
 
 
+def test_a_type_gets_the_positions_of_the_others():
+    rows = rows_of("B-PER I-PER O B-MISC")
+    assert list(task().fitted(rows).label2id) == ["O", "B-MISC", "B-PER", "I-MISC", "I-PER"]
+    suffixed = {f"{kind}-{letter}" for kind in ("PER", "LOC") for letter in "BES"}
+    assert {*task().fitted(rows_of("PER-B PER-E O LOC-S")).label2id} == {"O", *suffixed}
+    assert {*task().fitted(rows_of("PER PER O LOC")).label2id} == {"O", "PER", "LOC"}
+    assert {*task().fitted(rows_of("NOUN VERB B-X")).label2id} == {"NOUN", "VERB", "B-X"}
+    trained = ["O", "B-PER", "B-MISC", "I-PER"]  # the head of an earlier training is kept
+    assert list(task().with_labels(trained, tag_scheme="IOB2").fitted(rows).label2id) == trained
+
+
 @pytest.mark.parametrize("outside", ["O", "o", "_", "-", "OUT", "0"])
 def test_other_words_for_outside_are_recognised(outside):
     draw = random.Random(0)

@@ -8,6 +8,7 @@ import pytrec_eval
 from json_files import read_lines
 
 from mybert import Index, cli
+from mybert.retrieval import evaluation
 from mybert.retrieval.ranking import METRICS, combined, score_ranking, words_unit
 
 TREC = {"ndcg_cut_10": "ndcg@10", "recall_10": "recall@10", "recall_100": "recall@100", "map": "map"}
@@ -105,6 +106,24 @@ def test_four_systems_are_compared_and_reported(minilm_folder, collection, tmp_p
     assert "start model, mean pooling" in report and "Where the model is worse" in report
     assert "left out 1 of 4 queries" in capsys.readouterr().out
     assert cli.main(["doctor", str(tmp_path / "scores")]) == 0
+
+
+def test_an_encoder_that_is_its_own_start_encodes_the_documents_once(minilm_folder, collection, tmp_path, monkeypatch):
+    encoders = []
+
+    class Counting(evaluation.Encoder):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            encoders.append(self)
+
+    monkeypatch.setattr(evaluation, "Encoder", Counting)
+    assert evaluate(minilm_folder, collection, tmp_path / "once") == 0
+    assert len(encoders) == 1
+    monkeypatch.setattr(Counting, "is_plain", property(lambda self: False, lambda self, value: None), raising=False)
+    assert evaluate(minilm_folder, collection, tmp_path / "twice") == 0
+    assert len(encoders) == 3
+    once, twice = (read_lines(tmp_path / name / "predictions.jsonl") for name in ("once", "twice"))
+    assert once == twice
 
 
 def test_without_intervals_there_is_a_report_too(minilm_folder, collection, tmp_path):

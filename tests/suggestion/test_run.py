@@ -167,6 +167,16 @@ def test_the_next_training_is_printed_as_a_command(trained, tmp_path, capsys, fo
     assert shlex.split(command) == [*expected, "--output", str(tmp_path / "round-10")]
 
 
+def test_the_next_training_reads_rows_and_labels_as_the_last_one(trained, tmp_path, capsys):
+    pool = write_lines(tmp_path / "pool.jsonl", [{"text": text} for text in texts(12, 6)])
+    options = {"label_separator": ";", "label_names": ["0=bad"], "validation_share": 0.0, "class_weights": True}
+    model = trained("round-1", train="train.csv", plain_tags=False, threshold=[], **options)
+    assert cli.main(["suggest", model, str(pool), "--count", "3", "--output", str(tmp_path / "next.csv")]) == 0
+    command = shlex.split(capsys.readouterr().err.splitlines()[-1])
+    expected = ["--validation-share", "0.0", "--label-separator", ";", "--label-names", "0=bad", "--class-weights"]
+    assert command[command.index("--validation-share") : -2] == expected
+
+
 def test_in_python_the_next_training_is_a_call_and_an_unknown_training_has_none(trained, tmp_path, capsys):
     pool = write_lines(tmp_path / "pool.jsonl", [{"text": text} for text in texts(12, 6)])
     for train, name in (("train.csv", "mine"), ("data in memory (train)", "other")):
