@@ -120,7 +120,7 @@ def load_data(
     task, length = _with_length(settings, task, tokenizer, counts, few_labels)
     teacher = load_teacher(settings.teacher, settings, task, tokenizer) if settings.teacher else None
     if teacher and settings.teacher:
-        task = with_labels_of(teacher.task, task, settings.teacher)
+        task = with_labels_of(teacher.task, task, settings.teacher, task.label_distribution(train.rows))
     renamed = [line for split in (train, *given.values()) for line in split.describe_columns()]
     lines = [task.summary(train.rows), *length, *renamed, *replaced, *left_out]
     places = {"train": [*range(len(train.rows))]}

@@ -4,7 +4,7 @@ Shapes: `B` features of a batch, `S` longest sequence, `C` classes, labels or ch
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,15 @@ def load_teacher(name: str, settings: FinetuneSettings, task: Task, tokenizer: M
     return teacher
 
 
-def with_labels_of(teacher: Task, task: Task, name: str) -> Task:
-    """The fitted task of a student with the labels of its teacher, in their order."""
+def with_labels_of(teacher: Task, task: Task, name: str, present: Collection[str]) -> Task:
+    """The fitted task of a student with the labels of its teacher, in their order. `present` are those of the rows."""
     kinds = [each_task.config.problem_type for each_task in (teacher, task)]
     if kinds[0] != kinds[1]:
         raise UserError(f"--teacher {name} was trained for {kinds[0]}, the training rows are for {kinds[1]}")
     if task.name in ("question-answering", "multiple-choice") or kinds[1] == "regression":
         return task
     known = list(teacher.label2id)
-    if unknown := [label for label in task.label2id if label not in known]:
+    if unknown := [label for label in task.label2id if label in present and label not in known]:
         raise UserError(f"--teacher {name} does not know the label {unknown[0]!r}; it has {', '.join(known)}")
     return task.with_labels(known)
 
