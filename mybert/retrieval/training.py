@@ -232,6 +232,8 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
 
     def evaluate(name: str) -> None:
         if evaluator:
+            model = "start model" if name == "start" else "result"
+            print(f"scoring the {model} on {len(job.held_out.relevant()):,} held-out queries", flush=True)
             metrics = evaluator(kind.model)
             scores[name] = {"metrics": metrics, "intervals_95": {METRIC: _interval(evaluator.of_queries)}}
 
@@ -241,6 +243,7 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
     else:
         evaluate("start")
     if isinstance(kind, Retrieval) and kind.has_words:
+        print("reading the words of the documents", flush=True)
         kind.add_words(job.arguments.seed)
     evaluate("held_out")
     if evaluator:
