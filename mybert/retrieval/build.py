@@ -12,7 +12,7 @@ from mybert.artifacts.resume import describe_rows_job, finished_run, work_folder
 from mybert.common.errors import UserError, short
 from mybert.common.json_io import unwritable
 from mybert.common.progress import Bar
-from mybert.common.quantities import with_unit
+from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.retrieval.collections import IDS, joined
@@ -55,6 +55,7 @@ def build_index(settings: IndexSettings) -> Path:
                 sample = list(itertools.islice(_documents(settings, Counter()), _SAMPLE))
                 if not sample:
                     raise UserError("the inputs hold no document with a text; check them and --text-column")
+                print(f"choosing the weight of BM25 by {counted(len(sample), 'document')}", flush=True)
                 index = Index.create(folder, settings, sample, **options)
             _print_sizes(index, settings)
             counts = _add(index, settings, skipped)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mybert.artifacts.manifest import check_maker, identity
 from mybert.common.errors import UserError, short, short_list
+from mybert.common.progress import Bar
 from mybert.embedding.settings import MODES
 from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
@@ -188,7 +189,7 @@ class Index:
                         new[document.id] = document
                 replaced = [known[key] for key in new if key in known]
                 if new:
-                    counts["passages"] += self._append(list(new.values()), replaced)
+                    counts["passages"] += self._append(list(new.values()), replaced, progress is not None)
                     number = len(self.store.segments) - 1
                     known |= {key: (number, row, one.digest()) for row, (key, one) in enumerate(new.items())}
                 counts["replaced"] += len(replaced)
@@ -261,7 +262,7 @@ class Index:
             best.setdefault(hits[place].id, hits[place])
         return list(best.values())
 
-    def _append(self, documents: list[IndexedDocument], replaced: list[Place]) -> int:
+    def _append(self, documents: list[IndexedDocument], replaced: list[Place], is_watched: bool) -> int:
         """Adds a segment and deletes what it replaces, at once; returns the number of passages."""
         made = self.store.manifest
         sizes = passage_sizes(made["passage_tokens"], made["overlap"], self.encoder)
@@ -280,12 +281,19 @@ class Index:
             self.folder / name,
             [one.stored() for one in documents],
             passages,
-            self.encoder.passages(read),
+            self._vectors(read, is_watched),
             Postings.of(texts, self._analyzer),
             made["precision"],
         )
         self.store.commit([*self.store.without(replaced), {"name": name, "deleted": None}])
         return len(passages)
+
+    def _vectors(self, passages: list[str], is_watched: bool) -> np.ndarray:
+        """The vectors of passages, with a bar on the terminal of who watches."""
+        if not is_watched:
+            return self.encoder.passages(passages)
+        with Bar(total=len(passages), desc="encoding", unit="passages", leave=False) as bar:
+            return self.encoder.passages(passages, bar.update)
 
 
 def _hit(segment: Segment, passage: dict[str, Any], score: float) -> Hit:
