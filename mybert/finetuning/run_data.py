@@ -52,6 +52,7 @@ _OF_EARLIER = (  # what the configuration says about labels, rows, activation an
 _OF_UNKNOWN = "move a row of each label that the training rows lack into a file of --train"
 _SHOWN = 5
 _FEW_ROWS = 10  # fewer are not split, and get a warning
+_FEW_HELD_OUT = 20
 
 
 @dataclass(frozen=True)
@@ -266,9 +267,10 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
         line = f"no validation: {count} training rows are too few to hold out {share:.0%} of them"
         return {"train": [*range(count)]}, line
     places = {"train": sorted(set(range(count)) - set(chosen)), "validation": chosen}
+    few = "; so few choose a checkpoint badly: --folds 4 predicts all rows" if len(chosen) < _FEW_HELD_OUT else ""
     line = (
         f"validation: {len(chosen):,} of the {count:,} training rows are held out (--validation FILE and "
-        "--validation-share 0 change this)"
+        f"--validation-share 0 change this{few})"
     )
     labels = task.row_labels(train.rows)
     for part, name in (("validation", "validation"), ("train", "training")):
