@@ -55,7 +55,7 @@ def build_index(settings: IndexSettings) -> Path:
                 sample = list(itertools.islice(_documents(settings, Counter()), _SAMPLE))
                 if not sample:
                     raise UserError("the inputs hold no document with a text; check them and --text-column")
-                print(f"choosing the weight of BM25 by {counted(len(sample), 'document')}", flush=True)
+                print(f"choosing the weight of BM25 from {counted(len(sample), 'document')}", flush=True)
                 index = Index.create(folder, settings, sample, **options)
             _print_sizes(index, settings)
             counts = _add(index, settings, skipped)
