@@ -278,6 +278,23 @@ class EmbedKeywords(EmbedderKeywords, CommandKeywords, TextKeywords, total=False
         Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "pooler", "words"] | None
     )
 
+class SuggestKeywords(ScorerKeywords, CommandKeywords, total=False):
+    columns: Name | Sequence[Name] | Mapping[str, object]
+    stride: int | None
+    label_all_tokens: bool | None
+    plain_tags: bool | None
+    problem: Literal["single-label", "multi-label", "regression"] | None
+    label_separator: Name | None
+    label_names: Name | Sequence[Name] | Mapping[str, object]
+    long_texts: Literal["truncate", "window"] | None
+    threshold: Name | Sequence[Name] | Mapping[str, object]
+    task: Name | None
+    errors: Literal["strict", "skip"]
+    spreadsheet_safe: bool
+    count: int
+    labelled: Name | Sequence[Name]
+    format: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"] | None
+
 class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     num_proc: int | None
     inputs: Required[Name | Sequence[Name]]
@@ -307,13 +324,6 @@ class PredictKeywords(PredictorKeywords, total=False):
     output: Name
     errors: Literal["strict", "skip"]
     spreadsheet_safe: bool
-
-class SuggestKeywords(PredictorKeywords, CommandKeywords, total=False):
-    errors: Literal["strict", "skip"]
-    spreadsheet_safe: bool
-    count: int
-    labelled: Name | Sequence[Name]
-    format: Literal["jsonl", "csv", "label-studio", "doccano", "argilla"] | None
 
 class ExplainKeywords(ExplainerKeywords, total=False):
     config: Name
