@@ -118,8 +118,8 @@ def test_a_label_that_the_training_rows_lack_has_a_remedy(finetune, opinions, wr
 
 def test_several_labels_in_a_cell_that_the_training_rows_lack_have_a_remedy(finetune, opinions, write_rows, capsys):
     several = [{"text": f"a long film {number}", "label": "bad;good"} for number in range(3)]
-    train = write_rows("train.csv", [*opinions, *several])
-    test = write_rows("test.csv", [*opinions[:3], {"text": "a fine film", "label": "good;bad"}])
+    train = write_rows("train.jsonl", [*opinions, *several])
+    test = write_rows("test.jsonl", [*opinions[:3], {"text": "a fine film", "label": "good;bad"}])
     assert finetune("text-classification", "--train", train, "--test", test) == 2
     message = "correct them, or read several labels in a cell by --label-separator ';', if 'bad;good' is several"
     assert message in capsys.readouterr().err

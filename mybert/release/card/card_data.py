@@ -144,8 +144,14 @@ class CardData:
         manifests = [self.manifest, *self.chain.values()]
         return [item for manifest in manifests for item in (manifest.get("inputs") or {}).items()]
 
+    def is_cross_validated(self, split: str) -> bool:
+        """Whether the scores of a split are those of the models of the folds."""
+        return split == "validation" and bool(self.results.get("folds"))
+
     def source_of(self, split: str) -> str:
         """File or data set of a split, as far as it is named."""
+        if self.is_cross_validated(split):
+            return "cross-validation of the training rows"
         source = str(((self.results.get("data") or {}).get(split) or {}).get("source", split))
         return source.replace(NOT_NAMED, "a local source")
 

@@ -221,8 +221,11 @@ def quality_lines(data: CardData) -> list[str]:
         if value is None:
             continue
         title, low_high = in_markdown(metric_title(metric)), (entry.get("intervals_95") or {}).get(metric)
-        rows = f"{in_markdown(split)}, {_counted(entry['rows'], 'row')}"
-        line = f"On rows that it was not trained on ({rows}): {title} {in_markdown(value)}"
+        rows = _counted(entry["rows"], "row")
+        where = f"On rows that it was not trained on ({in_markdown(split)}, {rows})"
+        if data.is_cross_validated(split):
+            where = f"In cross-validation of its training rows ({rows})"
+        line = f"{where}: {title} {in_markdown(value)}"
         if low_high:
             line += f" (95% interval {in_markdown(low_high[0])} to {in_markdown(low_high[1])})"
         others = {"the best constant prediction": entry.get("constant_baselines")} | entry.get("simple_baselines", {})
@@ -232,7 +235,8 @@ def quality_lines(data: CardData) -> list[str]:
         if len(labels) > 1:
             ranked = sorted(labels, key=labels.get)
             best, worst = (f"{in_markdown(name)} (F1 {labels[name]:.3f})" for name in (ranked[-1], ranked[0]))
-            lines[-1] += f". Best label: {best}; worst: {worst}"
+            of_some = f" of those with {_CERTAIN} rows or more" if len(labels) < len(entry["labels"]) else ""
+            lines[-1] += f". Best label{of_some}: {best}; worst: {worst}"
         break
     return lines
 
