@@ -15,7 +15,7 @@ from mybert.common.progress import Bar
 from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
-from mybert.retrieval.collections import IDS, joined
+from mybert.retrieval.collections import IDS, id_of, joined
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument
 from mybert.retrieval.settings import IndexSettings
@@ -110,7 +110,7 @@ def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDoc
     for document in documents:
         columns, place = dict(document.others), f"line {document.line}"
         given = [name for name, value in columns.items() if value is not None]
-        key = next((str(columns.pop(name)) for name in usual_columns(given, IDS)), None)
+        key = next((id_of(columns.pop(name)) for name in usual_columns(given, IDS)), None)
         if key is None:
             key = document.source if not document.others else f"{document.source}:{document.line}"
         title = next((columns.pop(name) for name in usual_columns(columns, ["title"])), None)

@@ -1,5 +1,6 @@
 """Retrieval collections: documents, queries and judgements, as rows of any file or in formats of BEIR and TREC."""
 
+import csv
 import itertools
 import re
 from collections import Counter
@@ -14,7 +15,10 @@ from mybert.io.record_formats import READERS, TextColumn
 from mybert.io.sources import Source, find_sources
 from mybert.rows.column_roles import usual_columns
 
-IDS = ("_id", "id", "doc_id", "docid", "docno", "document_id", "corpus-id", "corpus_id", "pid", "query_id", "qid")
+IDS = (
+    *("_id", "id", "doc_id", "docid", "docno", "document_id", "corpus-id", "corpus_id", "pid"),
+    *("query-id", "query_id", "qid"),
+)
 """Usual columns of the id of a document or a query; the first that a file has is read."""
 _TEXTS = ("text", "contents", "content", "body", "passage", "document", "abstract", "query", "question", "title")
 _JUDGEMENT = (
@@ -52,6 +56,11 @@ class Judgements(NamedTuple):
     left_out: Counter
 
 
+def id_of(value: Any) -> str:
+    """An id as text. 1.0 is 1: programs write whole numbers as fractions if other rows have none."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def joined(title: str, text: str) -> str:
     """Title and text with a space between them."""
     return f"{title} {text}" if title.strip() and text.strip() else title.strip() or text
@@ -79,10 +88,7 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
             elif not joined(title, text).strip():
                 problems.report(source.name, place, "no text", f"id {short(key)}")
             elif key in places:
-                raise UserError(
-                    f"{source.name}, {place}: the id {short(key)} is also in {places[key]}; give each of the {what} "
-                    "its own"
-                )
+                problems.report(source.name, place, "the id is given twice", f"{short(key)}, also in {places[key]}")
             else:
                 places[key] = f"{source.name}, {place}"
                 for values, value in zip(entries, (key, title, text), strict=True):
@@ -170,7 +176,7 @@ def _table(source: Source, problems: Problems) -> Iterator[_Row]:
         key = document.others.get(ids[0]) if ids else None
         title = document.others.get(titles[0]) if titles else None
         place = f"line {document.line}"
-        yield None if key is None else str(key), title if isinstance(title, str) else "", document.text, place
+        yield None if key is None else id_of(key), title if isinstance(title, str) else "", document.text, place
 
 
 def _peek(source: Source) -> Iterable[Any]:
@@ -189,7 +195,7 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
     """
     problems, grades = Problems(errors, Counter()), {}
     queries, documents = set(queries), set(documents)
-    for place, query, document, grade in _judgements(name):
+    for place, query, document, grade in _judgements(name, problems):
         try:
             value = float(str(grade))
         except ValueError:
@@ -214,51 +220,66 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
     return Judgements(judged, problems.skipped)
 
 
-def _judgements(name: str) -> Iterator[tuple[str, str, str, Any]]:
+def _judgements(name: str, problems: Problems) -> Iterator[tuple[str, str, str, Any]]:
     """Place, query, document and grade of each row."""
     kind = file_format(name).kind
     if kind in READERS and kind not in (".tsv", ".csv"):
         for number, fields, problem, detail, unit in READERS[kind](name):
             place = f"{unit} {number}"
             if problem:
-                raise UserError(f"{name}, {place}: {problem} ({detail}); correct it")
-            yield (place, *_named(name, place, fields))
+                problems.report(name, place, problem, detail)
+            else:
+                yield from _named(name, place, fields, problems)
         return
-    with open_text(name) as file:
-        lines = ((number, line.rstrip("\n")) for number, line in enumerate(file, 1) if line.strip())
-        header: list[str] = []
-        for count, (number, line) in enumerate(lines):
-            place, cells = f"line {number}", _cells(line)
-            if count == 0 and all(usual_columns(cells, names) for names in _JUDGEMENT):
-                header = cells
-                continue
-            if header and len(cells) != len(header):
-                raise UserError(f"{name}, {place}: {counted(len(cells), 'column')}, the header has {len(header)}")
-            if header:
-                yield (place, *_named(name, place, dict(zip(header, cells, strict=True))))
-                continue
-            if count == 0 and cells[0].lower() in _JUDGEMENT[0]:
-                continue
-            if len(cells) not in (3, 4):
-                raise UserError(
-                    f"{name}, {place}: {counted(len(cells), 'column')}; expected query, document and grade, or TREC's "
-                    "query, iteration, document and grade"
-                )
+    header: list[str] = []
+    for count, (number, cells) in enumerate(_cells(name)):
+        place = f"line {number}"
+        if count == 0 and all(usual_columns(cells, names) for names in _JUDGEMENT):
+            header = cells
+        elif header and len(cells) != len(header):
+            problems.report(name, place, "wrong number of columns", f"{len(cells)}, the header has {len(header)}")
+        elif header:
+            yield from _named(name, place, dict(zip(header, cells, strict=True)), problems)
+        elif count == 0 and cells[0].lower() in _JUDGEMENT[0]:
+            continue
+        elif len(cells) not in (3, 4):
+            expected = "expected query, document and grade, or TREC's query, iteration, document and grade"
+            problems.report(name, place, "wrong number of columns", f"{len(cells)}; {expected}")
+        else:
             yield place, cells[0], cells[-2], cells[-1]
 
 
-def _cells(line: str) -> list[str]:
-    """The columns of a line: between tabs or spaces; or else between commas or semicolons."""
-    cells = [cell.strip() for cell in line.split("\t" if "\t" in line else None)]
-    if len(cells) == 1 and ("," in line or ";" in line):
-        return [cell.strip(' "') for cell in line.split("," if "," in line else ";")]
-    return cells
+def _cells(name: str) -> Iterator[tuple[int, list[str]]]:
+    """Number and columns of each line that is not blank; the first one shows what is between columns."""
+    with open_text(name) as file:
+        first = next((line for line in file if line.strip()), "")
+    with open_text(name) as file:
+        delimiter = _delimiter(first, file_format(name).kind)
+        rows = csv.reader(file, delimiter=delimiter, strict=True) if delimiter else map(str.split, file)
+        try:
+            for number, row in enumerate(rows, 1):
+                if any(row):
+                    yield number, [cell.strip() for cell in row]
+        except csv.Error as error:
+            raise UserError(f"{name}: not CSV ({error}); is a quote not closed?") from error
 
 
-def _named(name: str, place: str, fields: dict[str, Any]) -> list[str]:
-    given = {column: value for column, value in fields.items() if value is not None}
-    values = [next((given[column] for column in usual_columns(given, names)), None) for names in _JUDGEMENT]
-    for value, names in zip(values, _JUDGEMENT, strict=True):
-        if value is None:
+def _delimiter(line: str, kind: str) -> str | None:
+    """What is between the columns of a line; None: spaces."""
+    if "\t" in line or (kind != ".csv" and len(line.split()) > 1):
+        return "\t" if "\t" in line else None
+    return next((delimiter for delimiter in ",;" if delimiter in line), None)
+
+
+def _named(name: str, place: str, fields: dict[str, Any], problems: Problems) -> Iterator[tuple[str, str, str, str]]:
+    """The judgement of a row with names."""
+    columns = [next(iter(usual_columns(fields, names)), None) for names in _JUDGEMENT]
+    for column, names in zip(columns, _JUDGEMENT, strict=True):
+        if column is None:
             raise UserError(f"{name}, {place}: no column {names[0]!r} (there are {short_list(fields)})")
-    return [str(value) for value in values]
+    empty = [column for column in columns if fields[column] in (None, "")]
+    if empty:
+        problems.report(name, place, f"{empty[0]!r} is empty")
+    else:
+        query, document, grade = (id_of(fields[column]) for column in columns)
+        yield place, query, document, grade

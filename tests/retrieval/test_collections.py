@@ -50,6 +50,8 @@ def test_a_text_file_is_a_document_with_its_name_as_id_as_in_an_index(tmp_path):
     ("name", "content"),
     [("topics.txt", TOPICS), ("queries.tsv", "q1\tsleeping cats\nq2\tdogs\n"),
      ("queries.jsonl", '{"_id": 1, "text": "sleeping cats"}\n{"_id": 2, "text": "dogs"}\n'),
+     ("queries.tsv", "query-id\ttext\r\n1\tsleeping cats\r\n2\tdogs\r\n"),
+     ("queries.jsonl", '{"_id": 1.0, "text": "sleeping cats"}\n{"_id": 2.0, "text": "dogs"}\n'),
      ("questions.jsonl", '{"id": "q1", "question": "sleeping cats"}\n{"id": "q2", "question": "dogs"}\n')],
 )  # fmt: skip
 def test_queries_are_read_in_every_format(tmp_path, name, content):
@@ -66,6 +68,7 @@ def test_queries_are_read_in_every_format(tmp_path, name, content):
         ("qrels.txt", "q1 0 d1 2\nq1 0 d2 -1\nq2 Q0 d2 1\n"),
         ("qrels.trec", "q1 0 d1 2\nq2 0 d2 1\nq1 0 d2 0\n"),
         ("qrels.csv", "query_id,doc_id,score\nq1,d1,2\nq1,d2,0\nq2,d2,1\n"),
+        ("qrels.csv", 'query-id,corpus-id,score,note\r\nq1,d1,2,"good, I think"\r\nq1,d2,0,\r\nq2,d2,1,all of it\r\n'),
         ("qrels.csv", '"score";"corpus-id";"query-id"\n2;d1;q1\n0;d2;q1\n1;d2;q2\n'),
         ("qrels.tsv", "\tquery-id\titeration\tscore\tcorpus-id\n0\tq1\t0\t2\td1\n1\tq1\t0\t0\td2\n2\tq2\t0\t1\td2\n"),
         ("qrels.jsonl", '{"query-id": "q1", "corpus-id": "d1", "score": 2}\n{"qid": "q1", "docid": "d2", "rel": 0}\n'
@@ -78,12 +81,44 @@ def test_judgements_are_read_in_every_format(tmp_path, name, content):
     assert found.grades == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1}}
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("qrels.csv", 'query-id,corpus-id,score\nq 1,"d,1",1\nq 1,d 2,2\n'),
+        ("qrels.csv", 'q 1,"d,1",1\nq 1,d 2,2\n'),
+        ("qrels.tsv", "q 1\td,1\t1\nq 1\td 2\t2\n"),
+    ],
+)
+def test_ids_of_a_table_may_have_spaces_and_commas(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert read_judgements(str(tmp_path / name), ["q 1"], ["d,1", "d 2"]).grades == {"q 1": {"d,1": 1, "d 2": 2}}
+
+
 def test_queries_without_judgements_are_left_out_in_one_line(tmp_path, capsys):
     (tmp_path / "qrels.tsv").write_text("q1\td1\t1\nq2\td1\t0\n")
     found = read_judgements(str(tmp_path / "qrels.tsv"), ["q1", "q2", "q3"], ["d1"])
     assert list(found.grades) == ["q1"]
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("left out 2 of 3 queries: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("qrels.jsonl", '{"qid": 1.0, "docid": 2.0, "rel": 1.0}\nno JSON\n{"qid": 1, "docid": 2, "rel": null}\n'),
+        ("qrels.tsv", "qid\tdocid\trel\n1\t2\t1\n1\t2\n1\t2\t\n"),
+        ("qrels.trec", "1 0 2 1\n1 0\n"),
+    ],
+)
+def test_judgements_that_cannot_be_read_are_skipped(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert read_judgements(str(tmp_path / name), ["1"], ["2"], errors="skip").grades == {"1": {"2": 1}}
+
+
+def test_documents_whose_id_is_taken_are_skipped_and_counted(tmp_path, capsys):
+    (tmp_path / "corpus.jsonl").write_text(BEIR + BEIR)
+    assert read_texts([str(tmp_path / "corpus.jsonl")], "documents", errors="skip") == EXPECTED
+    assert "left out of the documents: the id is given twice (2)" in capsys.readouterr().out
 
 
 def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsys):
@@ -101,11 +136,18 @@ def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsy
         ("qrels.tsv", "q1\td1\tgood\n", "line 1: the grade is no whole number (found 'good')"),
         ("qrels.tsv", "q1\td1\t0.5\n", "line 1: the grade is no whole number (found '0.5')"),
         ("qrels.tsv", "q1\td1\t1\nq1\td1\t0\n", "line 2: the document has another grade above ('q1', 'd1')"),
-        ("qrels.csv", "query-id,score,corpus-id\nq1,1\n", "line 2: 2 columns, the header has 3"),
-        ("qrels.tsv", "q1\td1\n", "line 1: 2 columns; expected query, document and grade"),
+        ("qrels.csv", "query-id,score,corpus-id\nq1,1\n", "line 2: wrong number of columns (2, the header has 3)"),
+        ("qrels.csv", 'q1,"d1,1\nq1,d1,1\n', "not CSV (unexpected end of data); is a quote not closed?"),
+        ("qrels.tsv", "q1\td1\n", "line 1: wrong number of columns (2; expected query, d"),
+        ("qrels.jsonl", '{"qid": "q1", "docid": "d1", "rel": null}\n', "line 1: 'rel' is empty; correct it"),
+        ("qrels.jsonl", '{"qid": "q1", "docid": "d1"}\n', "line 1: no column 'score' (there are qid, docid)"),
         ("qrels.tsv", "q1\td1\t0\n", "judges no document as relevant"),
         ("qrels.tsv", "", "judges no document as relevant"),
-        ("corpus.jsonl", '{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n', "line 2: the id '1' is also in"),
+        (
+            "corpus.jsonl",
+            '{"_id": "1", "text": "a"}\n{"_id": "1", "text": "b"}\n',
+            "line 2: the id is given twice ('1', ",
+        ),
         ("corpus.jsonl", '{"_id": "1", "text": " "}\n', "line 1: no text (id '1')"),
         (
             "corpus.jsonl",
