@@ -1,6 +1,6 @@
 """The task of runs whose models are not loaded: it scores their predictions as `mybert evaluate` does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from modeling_mybert import MyBertConfig
@@ -25,6 +25,7 @@ def task_of(sides: Sequence[Side]) -> Task:
     if kind.name == "text-classification":
         problem = _problem(every)
         labels = _labels(every, problem) if problem != REGRESSION else ["score"]
+        _check_any(every, labels)
         if problem != REGRESSION:
             _check_names(every, problem)
         return task.with_labels(labels, problem_type=problem)
@@ -32,6 +33,7 @@ def task_of(sides: Sequence[Side]) -> Task:
         _set_tags(every)
         tags = dict.fromkeys(tag for rows in every for one in rows.predictions for tag in one["tags"])
         tags |= dict.fromkeys(tag for reference in every[0].references for tag in reference)
+        _check_any(every, tags)
         named = all("f1" in side.evaluation.get("metrics", {"f1": 0}) for side in sides)
         return task.with_labels(sorted(tags), **({} if named else {"tag_scheme": None}))  # they name no entities
     return task
@@ -50,6 +52,7 @@ def _guessed(every: Sequence[Rows]) -> str:
         for one, target in zip(rows.predictions, rows.references, strict=True)
         if isinstance(target, list)
     )
+    is_sequence |= "tokens" in every[0].inputs[0]
     is_tags = isinstance(reference, list) and is_sequence and "scores" not in prediction
     return "token-classification" if is_tags else "text-classification"
 
@@ -99,6 +102,7 @@ def _labels(every: Sequence[Rows], problem: str) -> list[str]:
             labels = [_name(label) for label in (predicted if isinstance(predicted, list) else [predicted])]
             if problem == MULTI:
                 prediction["labels"] = labels
+                prediction.pop("tags", None)
             elif len(labels) == 1:
                 prediction["label"] = labels[0]
             else:
@@ -117,6 +121,11 @@ def _name(label: Any) -> str:
 def _has_scores(prediction: Mapping[str, Any]) -> bool:
     """Whether a prediction has the probability of every label."""
     return isinstance(prediction.get("scores"), dict)
+
+
+def _check_any(every: Sequence[Rows], labels: Collection[str]) -> None:
+    if not labels:
+        raise UserError(f"{every[0].source}: no row has a label, neither in the references nor in the predictions")
 
 
 def _check_names(every: Sequence[Rows], problem: str) -> None:
@@ -149,3 +158,4 @@ def _set_tags(every: Sequence[Rows]) -> None:
             if not isinstance(tags, list) or len(tags) != len(reference):
                 tag_count = f"{len(tags)} tags" if isinstance(tags, list) else "no tags"
                 raise UserError(f"{rows.source}, {rows.unit} {place}: {tag_count} for {len(reference)} words")
+            prediction.pop("labels", None)

@@ -216,7 +216,10 @@ def _choices(line: Mapping[str, Any]) -> list[str]:
 
 def _tags(line: Mapping[str, Any], reference: Any) -> tuple[str, str, float | None]:
     """The tags of the words that are wrong, or of all words outside O."""
-    words, tags, true = line.get("tokens") or [], line["tags"], reference or []
+    tags, true, given = line["tags"], reference or [], line.get("input")
+    words = line.get("tokens") or (given.get("tokens") if isinstance(given, Mapping) else None)
+    if not isinstance(words, list) or len(words) != len(tags):
+        words = range(1, len(tags) + 1)
     wrong = [place for place, (one, other) in enumerate(zip(tags, true, strict=False)) if one != other]
     places = wrong or [place for place, tag in enumerate(tags) if tag != "O"]
     shown = [", ".join(f"{words[place]}: {some[place]}" for place in places[:20]) or "-" for some in (true, tags)]

@@ -46,7 +46,7 @@ def add_report(folder: str | Path) -> None:
     except Exception as error:
         if os.environ.get("MYBERT_TRACEBACK"):
             raise
-        logger.warning("%s could not be written (%s: %s)", Path(folder) / REPORT, type(error).__name__, error)
+        logger.warning("the report of %s could not be written (%s: %s)", folder, type(error).__name__, error)
 
 
 def render_template(template: str, folder: Path = _TEMPLATE, charts: bool = False, **values: Any) -> str:

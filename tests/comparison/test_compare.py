@@ -433,3 +433,38 @@ def test_equal_texts_with_different_labels_are_matched_by_their_labels(tmp_path)
     compare(runs, output=tmp_path / "c", bootstrap=100)
     results = read(tmp_path / "c")
     assert (results["difference"], results["p"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "tokens", [{"tokens": ["ann", "in", "rome"]}, {"tokens": "ann in rome"}, {"text": "ann in rome"}]
+)
+def test_the_page_shows_tags_of_other_tools(tmp_path, tokens):
+    for name, last in (("one", "O"), ("two", "B-LOC")):
+        row = {**tokens, "reference": ["B-PER", "O", "B-LOC"], "prediction": ["B-PER", "O", last]}
+        write_lines(tmp_path / f"{name}.jsonl", [row] * 2)
+    files = [str(tmp_path / f"{name}.jsonl") for name in ("one", "two")]
+    compare(files, output=str(tmp_path / "out"), bootstrap=100)
+    word = "rome" if isinstance(tokens.get("tokens"), list) else "3"
+    assert f"{word}: B-LOC" in (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
+
+
+def test_the_page_shows_several_labels_of_other_tools(tmp_path):
+    for name, predicted in (("one", ["a"]), ("two", ["a", "b"])):
+        rows = [{"text": f"text {n}", "reference": ["a", "b"][: 1 + n % 2], "prediction": predicted} for n in range(9)]
+        write_lines(tmp_path / f"{name}.jsonl", rows)
+    compare([str(tmp_path / f"{name}.jsonl") for name in ("one", "two")], output=str(tmp_path / "out"), bootstrap=100)
+    assert "Changed rows" in (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("row", "predicted", "message"),
+    [
+        ({"text": "a", "reference": []}, [], "no row has a label, neither in the references nor in the predictions"),
+        ({"tokens": ["a", "b"], "reference": ["X", "O"]}, ["X"], "line 1: 1 tags for 2 words"),
+    ],
+)
+def test_rows_without_labels_and_missing_tags_are_named(tmp_path, row, predicted, message):
+    for name, found in (("one", row["reference"]), ("two", predicted)):
+        write_lines(tmp_path / f"{name}.jsonl", [{**row, "prediction": found}])
+    with pytest.raises(UserError, match=message):
+        compare([str(tmp_path / f"{name}.jsonl") for name in ("one", "two")], output=str(tmp_path / "out"))
