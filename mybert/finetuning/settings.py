@@ -68,7 +68,7 @@ def default_learning_rate(hidden_size: int, task: str) -> float:
 _SEARCH_OPTIONS = tuple(field.name for field in dataclasses.fields(SearchOptions))
 _NOT_FOR_SEARCH = (
     *("teacher", "unlabelled", "layers", "metric", "seeds", "sweep", "class_weights", "freeze", "calibrate", "slices"),
-    *("bootstrap", "test", "suspects", "folds"),
+    *("bootstrap", "test", "suspects", "folds", "max_train_samples"),
 )
 _OF_ALL_TASKS = ("columns", "max_length")
 
@@ -89,7 +89,7 @@ def _check_search(settings: Any) -> None:
     check_effect(settings, "mined_pairs", settings.documents, "without --documents; leave it out")
     has_rows = settings.train is not None or settings.judgements is not None
     alone = "with --documents alone, which need no training steps; leave it out"
-    check_effect(settings, "hard_negatives dropout", has_rows or settings.task != "retrieval", alone)
+    check_effect(settings, "hard_negatives dropout patience", has_rows or settings.task != "retrieval", alone)
 
 
 @dataclass(kw_only=True)

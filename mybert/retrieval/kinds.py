@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.settings import FinetuneSettings, default_learning_rate
+from mybert.finetuning.settings import BATCH, FinetuneSettings, default_learning_rate
 from mybert.inference.checkpoint import check_max_length
 from mybert.inference.sentence_modules import modules_folder
 from mybert.retrieval import trainer as trainers
@@ -32,7 +32,9 @@ from mybert.retrieval.words_channel import (
     order_dimensions,
     planned_dimensions,
 )
+from mybert.settings.declare import flag_of
 from mybert.tasks.options import TaskOptions
+from mybert.training.options import DECISIVE
 from mybert.training.trainer import RunTrainer
 
 _PASSAGES = 2000  # most passages among which held-out queries are answered
@@ -50,6 +52,12 @@ _MOST_REGRESSED = 20_000  # passages by which the words of tokens are learned
 _NEEDED = (
     "a BERT with GELU, ReLU or SiLU whose vectors are means of hidden states or those of [CLS], without further layers"
 )
+_OF_STEPS = (
+    *(name for name in DECISIVE if name != "seed"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "torch_compile"),
+    *("logging_strategy", "logging_steps", "save_strategy", "save_steps", "save_total_limit"),
+)
+"""The training arguments that say something of steps only."""
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
@@ -257,12 +265,12 @@ def _encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
 
 def _check_untrained(settings: FinetuneSettings, arguments: FinetuningArguments, has_words: bool) -> None:
     """Raises a UserError for what documents alone cannot do: they change a model without a training step."""
-    given = {"num_train_epochs": None, "learning_rate": None, "max_steps": -1}
-    for name, default in given.items():
-        if getattr(arguments, name) != default:
+    usual = FinetuningArguments(output_dir=arguments.output_dir, per_device_train_batch_size=BATCH)
+    for name in _OF_STEPS:
+        if getattr(arguments, name) != getattr(usual, name):
             raise UserError(
-                f"--{name.replace('_', '-')} has no effect with --documents alone, which need no training steps; "
-                "leave it out, or name --train"
+                f"{flag_of(name)} has no effect with --documents alone, which need no training steps; leave it out, "
+                "or name --train"
             )
     if not has_words:
         raise UserError(f"{settings.model}: --documents alone need {_NEEDED}; name --train")

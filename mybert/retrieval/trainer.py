@@ -78,7 +78,7 @@ def retrieval_data(pairs: Pairs) -> DatasetDict:
     tables = {}
     if chosen := pairs.pairs:
         columns = {"query": [pair.query for pair in chosen], "positive": [pair.positive for pair in chosen]}
-        for number in range(len(chosen[0].negatives)):
+        for number in range(min(len(pair.negatives) for pair in chosen)):
             columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in chosen]
         tables["pairs"] = Dataset.from_dict(columns)
     if pairs.scored:
@@ -113,6 +113,8 @@ def reranking_data(pairs: Pairs) -> Dataset:
     if not pairs.scored and all(label > 0 for *_, label in rows):
         raise UserError("no row has a passage that does not answer its query; give negatives, or more hard negatives")
     top = max((pair.score for pair in pairs.scored), default=1.0)
+    if top <= 0:
+        raise UserError(f"the highest score is {top:g}, so that no passage answers its query; give scores above 0")
     rows += [(pair.query, pair.passage, min(max(pair.score / top, 0.0), 1.0)) for pair in pairs.scored]
     return Dataset.from_dict(dict(zip(("query", "passage", "label"), map(list, zip(*rows, strict=True)), strict=True)))
 

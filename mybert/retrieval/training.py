@@ -169,6 +169,8 @@ def _complete(
     if arguments.num_train_epochs is None:
         arguments.num_train_epochs = float(min(max(1, math.ceil(_STEPS / steps)), 10))
     compares = bool(held_out.pairs)
+    if settings.patience and not (compares and arguments.eval_strategy != IntervalStrategy.NO):
+        raise UserError("--patience counts evaluations of held-out queries, and there are none; leave it out")
     if not compares:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     arguments.metric_for_best_model = f"eval_{METRIC}" if compares else None
@@ -266,7 +268,7 @@ def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
     if not job.held_out.by_origin()[0]:
         title += ", mined from the documents"
     rows = []
-    for name, key in (("start", "start"), ("trained", "held_out")):
+    for name, key in (("start", "start"), ("finished", "held_out")):
         interval = scores[key]["intervals_95"][METRIC]
         shown = "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
         rows.append((name, format_cell(scores[key]["metrics"][METRIC]), shown))

@@ -306,6 +306,29 @@ def test_all_passages_that_answer_held_out_queries_are_among_those_searched(fine
     assert scores["recall@100"] == 1
 
 
+@pytest.mark.parametrize("least", [-0.5, -1.5])
+def test_a_reranker_needs_a_score_above_0(finetune, tmp_path, least):
+    scores = [least, *(-0.5 * number for number in range(int(least < -1), len(FACTS)))]
+    rows = [{"query": q, "passage": p, "score": score} for (q, p), score in zip(FACTS, scores, strict=False)]
+    (tmp_path / "scored.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    printed = finetune("reranking", "--train", tmp_path / "scored.jsonl", expected=2)
+    assert "so that no passage answers its query; give scores above 0" in printed
+
+
+def test_without_hard_negatives_rows_may_have_negatives_of_their_own_or_not(finetune, tmp_path):
+    given = [{"query": q, "positive": p, "negatives": ["no answer"] * (1 - i % 2)} for i, (q, p) in enumerate(FACTS)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+    finetune("retrieval", "--train", tmp_path / "rows.jsonl", "--hard-negatives", "0", *FAST, "--max-steps", "1")
+
+
+@pytest.mark.parametrize("task", ["retrieval", "reranking"])
+def test_patience_needs_evaluations(finetune, rows, task):
+    printed = finetune(
+        task, "--train", rows, "--patience", 1, "--eval-strategy", "no", "--save-strategy=no", expected=2
+    )
+    assert "--patience counts evaluations of held-out queries, and there are none" in printed
+
+
 def test_a_reranker_needs_negatives(finetune, rows):
     printed = finetune("reranking", "--train", rows, "--hard-negatives", "0", expected=2)
     assert "no row has a passage that does not answer its query" in printed
@@ -322,6 +345,10 @@ def test_a_reranker_needs_negatives(finetune, rows):
         ({"task": "ner", "train": "rows", "documents": ["a"]}, "--documents has no effect on token-classification"),
         ({"task": "retrieval", "train": "rows", "mined_pairs": 5}, "--mined-pairs has no effect without --documents"),
         ({"task": "retrieval", "documents": ["a"], "hard_negatives": 2}, "--hard-negatives has no effect with --doc"),
+        (
+            {"task": "reranking", "train": "rows", "max_train_samples": 9},
+            "--max-train-samples has no effect on re",
+        ),
         ({"task": "retrieval", "documents": ["a"], "dropout": 0.2}, "--dropout has no effect with --documents alone"),
     ],
 )

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import shlex
 import signal
 
@@ -154,6 +155,7 @@ def test_documents_alone_make_a_bert_that_transformers_reads_and_a_second_run_re
 ):
     out, printed = alone
     assert "32 + 128 of words" in printed and "steps" not in printed
+    assert re.search(r"│ finished +│", printed) and not re.search(r"│ trained +│", printed)
     results = json.loads((out / "results.json").read_text())
     assert results["pairs"]["train"] == results["best"]["steps"] == 0
     assert results["held_out"]["metrics"]["ndcg@10"] > results["start"]["metrics"]["ndcg@10"]
@@ -224,7 +226,14 @@ def test_vectors_cannot_be_cut_to_more_dimensions_than_they_have(tiny_bert, docu
     assert "--dimensions 161: vectors have 160 dimensions with their words" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--max-steps=2", "--num-train-epochs=1", "--learning-rate=1e-3"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--max-steps=2", "--num-train-epochs=1", "--learning-rate=1e-3", "--per-device-train-batch-size=8"),
+        *("--warmup-steps=5", "--weight-decay=0.1", "--load-best-model-at-end=false", "--save-steps=5"),
+        "--patience=2",
+    ],
+)
 def test_options_of_the_training_have_no_effect_on_documents_alone(tiny_bert, documents, tmp_path, capsys, option):
     options = ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out", option]
     run("retrieval", *options, expected=2)
