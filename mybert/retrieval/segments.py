@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mybert.common.errors import needing
+from mybert.common.progress import Bar
 from mybert.retrieval.words import Postings, best_rows
 
 GRAPH_LEAST = 20_000
@@ -259,9 +260,11 @@ def _build_graph(folder: Path) -> None:
     kind = {"metric": "hamming", "dtype": "b1"} if is_binary else {"metric": "cos", "dtype": "i8"}
     dimensions = codes.shape[1] * (8 if is_binary else 1)
     graph = _usearch()(ndim=dimensions, connectivity=_CONNECTIVITY, expansion_add=_EXPANSION_ADD, **kind)
-    for block, chosen in _blocks(codes, np.arange(len(codes))):
-        chosen = _as_int8(chosen) if chosen.dtype == np.float32 else np.ascontiguousarray(chosen)
-        graph.add(np.arange(block.start, block.stop, dtype=np.uint64), chosen)
+    with Bar(total=len(codes), desc="linking neighbours", unit="passages", leave=False) as bar:
+        for block, chosen in _blocks(codes, np.arange(len(codes))):
+            chosen = _as_int8(chosen) if chosen.dtype == np.float32 else np.ascontiguousarray(chosen)
+            graph.add(np.arange(block.start, block.stop, dtype=np.uint64), chosen)
+            bar.update(len(chosen))
     graph.save(str(folder / "graph.usearch"))
 
 
