@@ -167,6 +167,23 @@ class SpanMasker(Masker):
         return chosen
 
 
+class DifficultyMasker(Masker):
+    """Masks tokens more often the less often the model predicts them (Edman and Fraser 2025, "Mask and you shall
+    receive"); as many as otherwise. The share of right predictions of each token is a moving average."""
+
+    def learn(self, labels: np.ndarray, right: np.ndarray) -> None:
+        """Takes note of predictions (P,) of tokens (P,)."""
+        counts = np.bincount(labels, minlength=len(self.maskable))
+        hits = np.bincount(labels, weights=right, minlength=len(self.maskable))
+        shares = self.__dict__.setdefault("shares", np.zeros(len(self.maskable)))
+        shares += (1 - 0.98**counts) * (hits / np.maximum(counts, 1) - shares)
+
+    def _choose(self, input_ids, lengths, priority, probability):
+        weights = 1 - 0.9 * self.__dict__.get("shares", np.zeros(len(self.maskable)))
+        times = -np.log((priority + 1.0) / 2.0**64) / weights[input_ids]  # the first ones are chosen
+        return super()._choose(input_ids, lengths, times, probability)
+
+
 def order_by_frequency(examples: ExampleDataset, order: np.ndarray, counts: np.ndarray, keep: float) -> np.ndarray:
     """Examples with frequent tokens first, in ten groups; or, with `keep` below 1, only the share with the most
     frequent tokens, in the given order."""

@@ -81,6 +81,8 @@ def read_options() -> argparse.Namespace:
     add("--clip", type=float, default=1.0, help="largest norm of the gradient")
     add("--epsilon", type=float, default=1e-6, help="of AdamW")
     add("--spans", type=int, help="mask spans of at most this number of tokens")
+    add("--difficulty", action="store_true", help="mask tokens more often that are hard to predict")
+    add("--z-loss", type=float, default=0.0, help="weight of the squared logarithm of the softmax's denominator")
     add("--causal", type=int, help="each batch of this number is read from left to right, see recipe_ideas.causal")
     add("--causal-in-place", action="store_true", help="masked tokens of causal batches are predicted in their places")
     add("--nsp-from", type=float, default=0.0, help="share of the run without the next-sentence loss")
@@ -91,7 +93,8 @@ def read_options() -> argparse.Namespace:
     add("--keep-frequent", type=float, default=1.0, help="share of the examples, those with the most frequent tokens")
     add("--replaced-tokens", type=float, help="weight of replaced-token detection")
     add("--identity-attention", action="store_true", help="value and output matrices start near the identity")
-    add("--teacher", help="checkpoint whose predictions are learned instead of the tokens")
+    add("--teacher", nargs="+", default=[], help="checkpoints whose mean predictions are learned")
+    add("--teacher-weight", type=float, default=1.0, help="of the predictions; the rest is that of the tokens")
     add("--seed", type=int, default=0)
     add("--save", help="folder for the model")
     add("--output", type=Path, default=Path("results.jsonl"))
@@ -171,7 +174,8 @@ class Batches:
         self.mean, self.place, self.epoch = corpus.shape.mean_length, 0, 0
         if options.spans:
             ideas.SpanMasker.longest = options.spans
-        masker = (ideas.SpanMasker if options.spans else Masker).from_tokenizer(
+        kind = ideas.SpanMasker if options.spans else ideas.DifficultyMasker if options.difficulty else Masker
+        self.masker = masker = kind.from_tokenizer(
             corpus.tokenizer, probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
         )
         self.collate, self.pad_token_id = PretrainingCollator(masker), corpus.tokenizer.pad_token_id
@@ -226,14 +230,22 @@ def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
     return {"loss": loss / masked, "accuracy": right / masked, "nsp_accuracy": follows / max(pairs, 1)}
 
 
-def losses(options, model: MyBertForPreTraining, teacher, detection, batch: dict, share: float) -> torch.Tensor:
+def losses(options, model: MyBertForPreTraining, teachers, detection, batches, batch, share: float) -> torch.Tensor:
     with torch.autocast("cpu", torch.bfloat16):
         outputs = model(**batch, sparse_logits=True)
     loss = outputs.mlm_loss
-    if teacher is not None:
+    if teachers:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            wanted = teacher(**batch, sparse_logits=True).prediction_logits.float().softmax(-1)
-        loss = -(wanted * outputs.prediction_logits.float().log_softmax(-1)).sum(-1).mean()
+            logits = [teacher(**batch, sparse_logits=True).prediction_logits.float() for teacher in teachers]
+            wanted = torch.stack(logits).softmax(-1).mean(0)
+        taught = -(wanted * outputs.prediction_logits.float().log_softmax(-1)).sum(-1).mean()
+        loss = loss.lerp(taught, options.teacher_weight)
+    if options.z_loss:
+        loss = loss + options.z_loss * outputs.prediction_logits.float().logsumexp(-1).square().mean()
+    if options.difficulty:
+        labels = batch["labels"].flatten()[batch["masked_lm_positions"]]
+        right = outputs.prediction_logits.detach().argmax(-1) == labels
+        batches.masker.learn(labels[labels >= 0].numpy(), right[labels >= 0].numpy())
     if detection is not None:
         with torch.autocast("cpu", torch.bfloat16):
             loss = loss + detection(model, batch)
@@ -253,7 +265,7 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
     grow_at, first = (float(part) for part in options.grow.split(":")) if options.grow else (None, None)
     if grow_at is not None:
         ideas.stack_layers(model, int(first))
-    teacher = MyBertForPreTraining.from_pretrained(options.teacher).eval() if options.teacher else None
+    teachers = [MyBertForPreTraining.from_pretrained(folder).eval() for folder in options.teacher]
     optimizers, batches = make_optimizers(options, model), Batches(options, corpus)
     if options.skip_layers:
         ideas.skip_layers(model, options.skip_layers)
@@ -279,7 +291,7 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = group["peak"] * factor
         batch = batches.next(share)
-        losses(options, model, teacher, detection, batch, share).backward()
+        losses(options, model, teachers, detection, batches, batch, share).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
         for optimizer in optimizers:
             optimizer.step()
