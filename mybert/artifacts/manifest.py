@@ -170,8 +170,7 @@ def check_maker(made: Path, recorded: dict[str, str], model: str, remedy: str) -
         )
     if recorded and (identity(model).get("sha256") or model) != (recorded.get("sha256") or recorded.get("path")):
         raise UserError(
-            f"{made} was made by {recorded['path']}, and {model} has other files; name the same model by --model, or "
-            f"{remedy}"
+            f"{made} was made by {recorded['path']}, and {model} has other files; name that model, or {remedy}"
         )
 
 

@@ -213,7 +213,11 @@ class Index:
         with self.store.writing():
             known, ids = self.store.known(), list(dict.fromkeys(map(str, ids)))
             if (unknown := [key for key in ids if key not in known]) and missing == "strict":
-                raise UserError(f"{self.folder} has no document {short_list(map(short, unknown))}; nothing is deleted")
+                path = next((key for key in known if key.endswith(f"/{unknown[0]}")), None)
+                hint = f"; {short(path)} is there, since the id of a file is its path" if path else ""
+                raise UserError(
+                    f"{self.folder} has no document {short_list(map(short, unknown))}; nothing is deleted{hint}"
+                )
             gone = [known[key] for key in ids if key in known]
             if gone:
                 self.store.commit(self.store.without(gone))

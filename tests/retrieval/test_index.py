@@ -485,7 +485,7 @@ def test_equal_documents_are_a_warning(tmp_path, encoder, caplog):
 def test_an_index_of_another_model_or_version_is_refused(tmp_path, encoder, models):
     index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
     other = str(models("filler"))
-    with pytest.raises(UserError, match=r"was made by .* has other files; name the same model"):
+    with pytest.raises(UserError, match=r"was made by .* has other files; name that model"):
         Index(tmp_path / "index", model=other).search("cats")
     manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
     (tmp_path / "index" / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
@@ -522,4 +522,10 @@ def test_unknown_ids_are_not_deleted(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
     with pytest.raises(UserError, match="has no document 'x'; nothing is deleted"):
         index.delete(["d0", "x"])
+    index.add([{"id": "notes/x.txt", "text": "a note"}])
+    with pytest.raises(
+        UserError, match="no document 'x.txt'; nothing is deleted; 'notes/x.txt' is there, since the id"
+    ):
+        index.delete(["x.txt"])
+    assert index.delete(["notes/x.txt"]) == 1
     assert len(index) == 3 and index.delete(["d0", "x"], missing="skip") == 1
