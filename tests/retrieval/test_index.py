@@ -523,9 +523,7 @@ def test_unknown_ids_are_not_deleted(tmp_path, encoder):
     with pytest.raises(UserError, match="has no document 'x'; nothing is deleted"):
         index.delete(["d0", "x"])
     index.add([{"id": "notes/x.txt", "text": "a note"}])
-    with pytest.raises(
-        UserError, match="no document 'x.txt'; nothing is deleted; 'notes/x.txt' is there, since the id"
-    ):
+    with pytest.raises(UserError, match=r"nothing is deleted; 'notes/x.txt' is there"):
         index.delete(["x.txt"])
     assert index.delete(["notes/x.txt"]) == 1
     assert len(index) == 3 and index.delete(["d0", "x"], missing="skip") == 1
