@@ -188,12 +188,19 @@ def _print_plan(job: Job) -> None:
         rows += [
             ("training pairs", len(job.train.pairs)),
             ("scored pairs", len(job.train.scored)),
+            *_with_negatives(job),
             ("pairs per step", job.arguments.per_device_train_batch_size * job.arguments.gradient_accumulation_steps),
             ("epochs", job.arguments.num_train_epochs),
             ("steps", _steps(job)),
             ("learning rate", f"{job.arguments.learning_rate:g}"),
         ]
     print_table("Plan", rows)
+
+
+def _with_negatives(job: Job) -> list[tuple[str, int]]:
+    """The number of pairs of a reranker, which reads each hard negative with its query."""
+    count = sum(job.kind.row_counts(job.train))
+    return [("pairs with hard negatives", count)] if count > len(job.train.pairs) + len(job.train.scored) else []
 
 
 def _steps(job: Job) -> int:

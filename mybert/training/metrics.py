@@ -115,7 +115,7 @@ class TrainingMetrics:
         if len(self.parts) > 1:
             logs |= dict(zip(self.parts, means, strict=True))
         rate = (tokens_seen - self._logged_tokens) / max(seconds - self._logged_seconds, 1e-9)
-        logs |= {"tokens": tokens_seen, "tokens_per_second": round(rate)}
+        logs |= {"tokens": tokens_seen} | ({"tokens_per_second": round(rate)} if tokens_seen else {})  # 0: not counted
         if any(step.max_tokens > step.mean_tokens for step in steps):
             logs["idle_share"] = round(idle_share(steps), 4)
         self._steps, self._logged_seconds, self._logged_tokens = [], seconds, tokens_seen

@@ -269,7 +269,8 @@ def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune,
 
 def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows, tmp_path):
     longer = ("--learning-rate", "0.005", "--num-train-epochs", "25")
-    finetune("reranking", "--train", rows, "--hard-negatives", "2", *FAST, *longer)
+    printed = finetune("reranking", "--train", rows, "--hard-negatives", "2", *FAST, *longer)
+    assert "pairs with hard negatives" in printed and "tokens/s" not in printed  # its tokens are not counted
     out = tmp_path / "out"
     pairs = [(query, passage) for query, _ in FACTS for _, passage in FACTS]
     scores = CrossEncoder(str(out), device="cpu").predict(pairs).reshape(len(FACTS), -1)
