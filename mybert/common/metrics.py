@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from mybert.common.quantities import counted
 from mybert.common.tables import format_cell
 
 
@@ -98,3 +99,9 @@ def verdict(entry: Mapping[str, Any], metric: str) -> str:
     better, worse = (second, first) if (comparison["difference"] > 0) != named.is_loss else (first, second)
     size = named.change(abs(comparison["difference"])).lstrip("+")
     return f"{better} is better than {worse}: {metric_title(metric)} differs by {size} (p = {comparison['p']:.3g})."
+
+
+def changed_rows(entry: Mapping[str, Any]) -> str:
+    """How many rows became right or wrong; of numbers, better or worse."""
+    good, bad = ("better", "worse") if "pearson" in entry["metrics"] else ("right", "wrong")
+    return f"{counted(entry['became_right'], 'row')} became {good}, {entry['became_wrong']:,} {bad}"

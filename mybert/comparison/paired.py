@@ -164,19 +164,19 @@ def _group(
 
 
 def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[str, Any]]:
-    """The rows whose prediction became right or wrong; of numbers, those whose error changed.
+    """The rows whose prediction became right or wrong; of numbers, better or worse.
 
     With several runs, a row is right in a run or not; its error is the share of wrong runs.
     """
     before, after = (np.mean([errors_of(task, rows) for rows in runs], axis=0) for runs in (one, other))
+    good, bad = ("better", "worse") if task.main_metric == "pearson" else ("right", "wrong")
     changed = []
     for place in np.argsort(-np.abs(after - before), kind="stable").tolist():
         if before[place] == after[place]:
             break
-        better = "right" if after[place] < before[place] else "wrong"
         changed.append(
             {
-                "became": better,
+                "became": good if after[place] < before[place] else bad,
                 "row": one[0].places[place],
                 "reference": one[0].references[place],
                 "errors": [float(before[place]), float(after[place])],

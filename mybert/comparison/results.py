@@ -8,8 +8,7 @@ from typing import Any
 
 from mybert.artifacts.manifest import CHANGES, RESULTS, identity, json_line, versions, write_json, write_manifest
 from mybert.common.errors import UserError
-from mybert.common.metrics import metric_of, verdict
-from mybert.common.quantities import counted
+from mybert.common.metrics import changed_rows, metric_of, verdict
 from mybert.common.tables import print_table
 from mybert.comparison.paired import changes, differences, labels, scores, slices
 from mybert.comparison.scoring import task_of
@@ -67,12 +66,12 @@ def _comparison(
     settings: CompareSettings, task: Task, metric: str, first: Side, side: Side, changed: Sequence[Mapping]
 ) -> dict[str, Any]:
     by_metric = differences(task, first.rows, side.rows, settings.bootstrap, settings.seed)
-    sizes = {name: sum(row["became"] == name for row in changed) for name in ("right", "wrong")}
+    right = sum(row["became"] in ("right", "better") for row in changed)
     return {
         "runs": [first.name, side.name],
         "metrics": {name: value._asdict() for name, value in by_metric.items()},
-        "became_right": sizes["right"],
-        "became_wrong": sizes["wrong"],
+        "became_right": right,
+        "became_wrong": len(changed) - right,
         "labels": labels(task, first.rows, side.rows),
         "slices": slices(task, metric, first.rows, side.rows, settings.slices, settings.seed),
         "settings": _differing(first, side),
@@ -164,7 +163,4 @@ def print_results(task: Task, results: Mapping[str, Any]) -> None:
         ]
         test = entry["metrics"][metric]["test"]
         print_table(f"{entry['runs'][1]} minus {entry['runs'][0]}", rows, ("metric", "difference", "95%", "p"))
-        print(
-            f"{verdict(entry, metric)} p by {test}; {counted(entry['became_right'], 'row')} became right, "
-            f"{entry['became_wrong']:,} wrong ({CHANGES})"
-        )
+        print(f"{verdict(entry, metric)} p by {test}; {changed_rows(entry)} ({CHANGES})")

@@ -215,6 +215,11 @@ def test_numbers_and_tags_are_scored(tmp_path):
         write_lines(tmp_path / f"{name}.jsonl", lines)
     numbers = read(compare([tmp_path / "a.csv", tmp_path / "b.csv"], output=tmp_path / "n", bootstrap=200).path)
     assert numbers["metric"] == "pearson" and numbers["difference"] < 0 and numbers["p"] < 0.05
+    entry, rows = numbers["comparisons"][0], read_lines(tmp_path / "n" / "changes.jsonl")
+    assert [sum(row["became"] == name for row in rows) for name in ("better", "worse")] == [
+        entry["became_right"], entry["became_wrong"]
+    ]  # fmt: skip
+    assert f"{entry['became_right']} rows became better" in (tmp_path / "n" / "comparison.html").read_text("utf-8")
     tags = read(compare([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], output=tmp_path / "t", bootstrap=200).path)
     assert (tags["task"], tags["metric"]) == ("token-classification", "f1")
     assert tags["runs"][0]["metrics"]["f1"] >= tags["runs"][1]["metrics"]["f1"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mybert.artifacts.manifest import CHANGES
-from mybert.common.metrics import SURE, Metric, metric_of, verdict
+from mybert.common.metrics import SURE, Metric, changed_rows, metric_of, verdict
 from mybert.common.quantities import counted, duration
 from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Page, Predictions, Section, Share, Table, Tile
@@ -104,7 +104,7 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str, is_one_of_many: 
         _slice(metric_of(metric), column, by_group, entry["runs"]) for column, by_group in entry["slices"].items()
     ]
     changed = _changes(files, entry)
-    intro = f"{counted(entry['became_right'], 'row')} became right, {entry['became_wrong']:,} wrong."
+    intro = f"{changed_rows(entry)}."
     return [
         Section(title, [table, _labels(entry)]),
         Section(f"Where{named}", groups, "Of many groups, some have a small p value by chance."),
