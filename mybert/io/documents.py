@@ -53,6 +53,7 @@ def read_documents(
     plain_text: str = "paragraphs",
     skipped: Counter[str] | None = None,
     with_other_columns: bool = False,
+    with_line_ends: bool = False,
 ) -> Iterator[Document]:
     """Streams the documents of `inputs`. Their order depends on the names and contents of the inputs alone.
 
@@ -63,6 +64,7 @@ def read_documents(
         plain_text: the unit of a document in plain text and standard input: `paragraphs` (separated by blank lines),
             `line` or `file`.
         skipped: counts skipped lines by reason; files without a document count as `empty files`.
+        with_line_ends: keep CRLF and CR in the texts of rows, where they become LF otherwise.
     """
     column = TextColumn(text_column) if isinstance(text_column, str) else text_column
     problems = Problems(errors, Counter() if skipped is None else skipped)
@@ -70,7 +72,7 @@ def read_documents(
         is_empty = True
         for text, line, others in _read(source, column, plain_text, with_other_columns, problems):
             is_empty = False
-            if "\r" in text:
+            if "\r" in text and not with_line_ends:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
             yield Document(text, source.name, line, others)
         if is_empty:

@@ -106,6 +106,7 @@ def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDoc
         plain_text="file",
         skipped=skipped,
         with_other_columns=True,
+        with_line_ends=True,  # offsets are those of the text as the user has it
     )
     for document in documents:
         columns, place = dict(document.others), f"line {document.line}"

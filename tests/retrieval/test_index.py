@@ -74,6 +74,14 @@ def test_id_and_title_are_read_in_any_case(tmp_path, encoder):
     assert (hits[0].id, hits[0].title) == (DOCUMENTS[2]["id"], DOCUMENTS[2]["title"])
 
 
+def test_offsets_are_those_of_texts_with_any_line_ends_marks_and_pairs_of_surrogates(tmp_path, encoder):
+    text = "A cat\r\nsleeps.\r\n\r\n🎬 Cafe\u0301 with a cat.\rThe \u202ecat\u202c is \U0001d520at.\u2028"
+    index = index_of(tmp_path / "index", encoder, [{"id": "d", "text": text * 9}], passage_tokens=16, overlap=4)
+    assert index.passages > 3
+    for hit in index.sample(100):
+        assert (text * 9)[hit.start : hit.end] == hit.text
+
+
 def test_bm25_counts_beside_a_model_that_has_learned_the_documents_as_beside_its_start(tmp_path, encoder):
     learned = shutil.copytree(encoder, tmp_path / "learned")
     config = json.loads((learned / "config.json").read_text())
