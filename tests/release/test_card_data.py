@@ -11,7 +11,7 @@ from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from mybert.release.card.card_data import CardData
 from mybert.release.card.manifest_chain import manifest_chain
-from mybert.release.card.sections import data_lines, training_rows
+from mybert.release.card.sections import data_lines, quality_lines, result_tables, training_rows
 
 TEXTS = [f"The cat sat on mat {number}.\nThe dog ran in house {number}." for number in range(8)]
 
@@ -146,3 +146,24 @@ def test_the_card_states_the_hyperparameters_of_the_best_run(max_steps, epochs):
     names = ("batch size per device", "peak learning rate", "seed", "steps", "training time (seconds)")
     assert [rows[name] for name in names] == ["16", "0.0003", "7", "100", "12.5"]
     assert rows.get("epochs") == epochs
+
+
+def test_the_card_of_few_labels_names_its_method_and_cross_validation():
+    labels = {"often": {"f1": 0.9, "true": 30}, "also": {"f1": 0.7, "true": 12}, "rare": {"f1": 0.1, "true": 3}}
+    scores = {"metrics": {"accuracy": 0.8}, "rows": 45, "labels": labels}
+    arguments = {
+        "optim": "adamw_torch_fused",
+        "lr_scheduler_type": "linear",
+        "adam_epsilon": 1e-6,
+        "weight_decay": 0.01,
+    }
+    results = {"metric": "accuracy", "validation": scores, "folds": {"seconds": 3.0}, "few_labels": True}
+    data = CardData({}, 0, {"stage": "finetune"}, {**results, "training_arguments": arguments}, {})
+    (line,) = quality_lines(data)
+    assert line.startswith("In cross-validation of its training rows (45 rows): accuracy 0.8")
+    assert line.endswith("Best label of those with 10 rows or more: often (F1 0.900); worst: also (F1 0.700)")
+    ((title, *_),) = result_tables(data)
+    assert title == "validation set (cross-validation of the training rows, 45 rows)"
+    rows = dict(training_rows(data))
+    assert rows["learning rate schedule"] == "one cycle" and rows["optimizer"].startswith("AdamW for contrastive")
+    assert "Adam epsilon" not in rows and rows["weight decay"] == "0.01"

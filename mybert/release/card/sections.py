@@ -30,6 +30,13 @@ _ARGUMENTS = {
     "max_grad_norm": "gradient clipping (norm)",
 }
 
+_OF_FEW_LABELS = {
+    "optim": "AdamW for contrastive learning of the encoder's layers; the head is a logistic regression",
+    "lr_scheduler_type": "one cycle",
+    "adam_beta1": None,  # it changes during the cycle
+    "adam_epsilon": None,
+}
+
 
 def data_lines(data: CardData) -> list[str]:
     """Sources and counts of the pretraining text; rows of the fine-tuning data; teachers and their data."""
@@ -157,6 +164,8 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     start = settings.get("init_from") or settings.get("model") or (teacher if layers else None)
     if settings.get("optimizer") == "muon":
         arguments = {**arguments, "optim": "Muon for the encoder's matrices, AdamW for the rest"}
+    if results.get("few_labels"):
+        arguments = {**arguments, **_OF_FEW_LABELS}
     if settings.get("max_tokens_per_batch"):
         arguments = {**arguments, "per_device_train_batch_size": None}
     versions = manifest.get("versions") or results.get("versions") or {}
