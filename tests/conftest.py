@@ -2,9 +2,11 @@
 
 import functools
 import gc
+import itertools
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -207,6 +209,37 @@ def quick_disk():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda number: None)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_loading():
+    """Draws no values for weights that have none: when a checkpoint is opened, PyTorch would do so slowly."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (torch.nn.Linear, torch.nn.Embedding, torch.nn.LayerNorm):
+            patch.setattr(kind, "reset_parameters", functools.partialmethod(draw_values, kind.reset_parameters))
+        yield
+
+
+def draw_values(layer: torch.nn.Module, reset) -> None:
+    if layer.weight is None or not layer.weight.is_meta:
+        reset(layer)
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def module_folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("of")
+
+
+@pytest.fixture
+def tmp_path(request, module_folder) -> Path:
+    """A folder in one of the module: pytest reads the names of all folders of the run to number a new one."""
+    name = re.sub(r"\W", "_", request.node.name)[:20]
+    folder = module_folder / f"{name}{next(_NUMBERS)}"
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(autouse=True)
