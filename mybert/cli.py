@@ -149,7 +149,9 @@ def _run_command(name: str, argv: list[str], has_output: bool) -> None:
     for logger in _VERBOSE:
         logging.getLogger(logger).setLevel(logging.ERROR)
     if odd := [word for word in argv if not is_unicode(word)]:  # safetensors and Arrow cannot name such a file
-        raise UserError(f"{short(odd[0])} has bytes that are not UTF-8; rename the file or folder")
+        raise UserError(
+            f"{short(odd[0])} has bytes that are not UTF-8; rename the file or folder, or correct the text"
+        )
     command = COMMANDS[name]
     settings = parse_settings(
         command.settings_types(), argv, f"mybert {name}", command.summary, command.examples, check_places

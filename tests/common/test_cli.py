@@ -264,11 +264,13 @@ def test_commands_work_with_closed_streams_and_refuse_to_write_results_to_them(c
     assert status() == (2 if 1 in closed else 0)
 
 
-@pytest.mark.parametrize("words", [["predict", "a\udcff", "b.csv"], ["search", "index", "--output=a\udcff"]])
-def test_names_that_are_not_utf_8_are_refused_in_one_line(words, capsys):
+@pytest.mark.parametrize(
+    "words", [["predict", "a\udcff", "b.csv"], ["search", "index", "--output=a\udcff"], ["search", "index", "a\udcff"]]
+)
+def test_words_that_are_not_utf_8_are_refused_in_one_line(words, capsys):
     assert cli.main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "a\\udcff' has bytes that are not UTF-8; rename the file or folder" in line
+    assert "a\\udcff' has bytes that are not UTF-8; rename the file or folder, or correct the text" in line
 
 
 def test_the_module_is_the_command_and_names_its_version():
