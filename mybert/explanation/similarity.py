@@ -12,7 +12,7 @@ from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
 from mybert.inference.checkpoint import Checkpoint, check_max_length, explain_unreadable
 from mybert.inference.predictor import Predictor
-from mybert.inference.sentence_modules import MODULES, TextVectors
+from mybert.inference.sentence_modules import MODULES, TextVectors, module_entries
 from mybert.inference.task_checkpoint import Finetuned
 from mybert.tasks import task_of_architecture
 from mybert.tasks.features import CUT, ROW, map_rows
@@ -72,7 +72,7 @@ def make_predictor(settings: PredictorSettings) -> Predictor:
 
 def is_encoder(name: str) -> bool:
     """Whether a checkpoint lacks the head of a task."""
-    if (Path(name) / MODULES).is_file():
+    if (Path(name) / MODULES).is_file() and len(module_entries(Path(name))) > 1:  # a cross-encoder has one module
         return True
     with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)

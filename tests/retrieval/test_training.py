@@ -17,6 +17,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, BertMode
 import mybert
 from mybert import Embedder, Predictor, cli
 from mybert.common.errors import UserError
+from mybert.explanation.similarity import is_encoder
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.retrieval import kinds, trainer
 from mybert.retrieval.balance import DEFAULT
@@ -97,6 +98,7 @@ def test_the_output_is_a_sentence_transformers_folder_and_a_bert_chosen_by_held_
     log = read_lines(out / "log.jsonl")
     assert max(entry.get("eval_ndcg@10", 0) for entry in log) == pytest.approx(held_out["ndcg@10"], abs=1e-6)
     texts = [query for query, _ in FACTS] + [passage for _, passage in FACTS]
+    assert is_encoder(str(out))
     model = SentenceTransformer(str(out), device="cpu")
     vectors = model.encode(texts, normalize_embeddings=True)
     assert nearest(vectors) == list(range(len(FACTS)))
@@ -278,6 +280,7 @@ def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows
     assert scores[answers].mean() > scores[~answers].mean() + 0.1
     ours = [found["score"] for found in Predictor(str(out), device="cpu")(pairs)]
     assert np.abs(np.array(ours) - scores.ravel()).max() < 1e-5
+    assert not is_encoder(str(out)), "serve and explain take it for a task"
     config = json.loads((out / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("bert", ["BertForSequenceClassification"])
     assert AutoModelForSequenceClassification.from_pretrained(out).config.num_labels == 1
