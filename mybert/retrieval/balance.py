@@ -15,7 +15,9 @@ Encode = Callable[[list[str]], np.ndarray]
 """From texts to (texts, H) float32, vectors of length 1."""
 DEFAULT = 3.5
 """Of documents that are too few or too short to choose by."""
-_WEIGHTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+LARGEST = 10.0
+"""Beside vectors that know nothing of the documents but their words."""
+_WEIGHTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, LARGEST)
 _ENOUGH = 0.99  # of the best score: the smallest such weight is taken
 _SAMPLE, _LEAST = 200, 50  # documents
 _LEAST_WORDS = 4  # of a query
@@ -25,8 +27,8 @@ _CHARACTERS = 1500  # of a document
 def start_weight(config: Any) -> float:
     """What `balance` chose for the start model of a retriever on the documents it was trained on; 0 without such."""
     weight = getattr(config, "words_weight", 0.0)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= _WEIGHTS[-1]:
-        raise UserError(f"words_weight in config.json: expected a number from 0 to {_WEIGHTS[-1]:g}, found {weight!r}")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= LARGEST:
+        raise UserError(f"words_weight in config.json: expected a number from 0 to {LARGEST:g}, found {weight!r}")
     return float(weight)
 
 

@@ -15,6 +15,7 @@ from mybert.common.progress import Bar
 from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
+from mybert.retrieval.balance import LARGEST
 from mybert.retrieval.collections import IDS, id_of, joined
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument
@@ -64,7 +65,7 @@ def build_index(settings: IndexSettings) -> Path:
         index = Index(output)
     rows = [*counts.items(), *((f"skipped: {reason}", number) for reason, number in sorted(skipped.items()))]
     rows += [("documents in the index", len(index)), ("passages in the index", index.passages)]
-    rows.append(("weight of BM25 in hybrid scores, 0 to 8", f"{index.store.manifest['words_weight']:g}"))
+    rows.append((f"weight of BM25 in hybrid scores, 0 to {LARGEST:g}", f"{index.store.manifest['words_weight']:g}"))
     size = sum(path.stat().st_size for path in files_of(str(output)))
     print_table("Index", [*rows, ("size", with_unit(size, "B")), ("seconds", time.monotonic() - began)])
     return output

@@ -19,7 +19,7 @@ from mybert.finetuning.settings import BATCH, FinetuneSettings, default_learning
 from mybert.inference.checkpoint import check_max_length
 from mybert.inference.sentence_modules import modules_folder
 from mybert.retrieval import trainer as trainers
-from mybert.retrieval.balance import Encode, balance, start_weight
+from mybert.retrieval.balance import LARGEST, Encode, balance, start_weight
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.latent_semantics import LatentSemantics
@@ -45,9 +45,9 @@ _MINED = {"retrieval": 12_000, "reranking": 2_000}  # pairs at most; reading bot
 _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
 _LEAST_PASSAGES = 4  # for their words to be analysed
 _ENCODED = 2000  # passages whose principal components order the dimensions
-_UNKNOWN = 8.0  # weight of BM25 beside a model that knows nothing of the documents
+_UNLIMITED = 8.0  # weight of BM25 at which the words' part has no limit but `_MOST_WORDS`
 _MOST_WORDS = 1.0  # times the rest of a vector; the best for German with an English model, whose vectors know little
-_ALL_WORDS = 3.0  # of a model that has only been pretrained
+_ALL_WORDS = 3.0  # of a model that knows nothing else of the documents, such as one that was only pretrained
 _MOST_REGRESSED = 20_000  # passages by which the words of tokens are learned
 _NEEDED = (
     "a BERT with GELU, ReLU or SiLU whose vectors are means of hidden states or those of [CLS], without further layers"
@@ -117,8 +117,10 @@ class Retrieval:
         if self._mines_only and 0 < len(texts) < _LEAST_PASSAGES:
             raise UserError(f"--documents have {counted(len(texts), 'passage')}; name at least {_LEAST_PASSAGES}")
         if passages:
-            encode, least = _encoders(self.model), start_weight(self._config)
-            self._config.words_weight = balance(*_columns(documents), *encode, least)  # for `mybert index`
+            weight, least = LARGEST, start_weight(self._config)
+            if self._is_retriever:
+                weight = balance(*_columns(documents), *_encoders(self.model), least)
+            self._config.words_weight = weight  # for `mybert index`
             whole = [joined(*document) for document in documents]
             self._words = LatentSemantics(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
         self.has_words &= bool(pairs.pairs)
@@ -142,10 +144,10 @@ class Retrieval:
     @property
     def ratio(self) -> float:
         """The length of the words' part of a vector, as a multiple of the rest: as BM25 beside the model."""
-        if not self._is_retriever:
-            return _ALL_WORDS
         weight = self._config.words_weight
-        return min(weight / max(_UNKNOWN - weight, 1e-6), _MOST_WORDS)
+        if weight == LARGEST:
+            return _ALL_WORDS
+        return min(weight / max(_UNLIMITED - weight, 1e-6), _MOST_WORDS)
 
     def _read_more(self, texts: Sequence[str]) -> None:
         """Lets the finished model read as many tokens as it has positions if many documents are longer."""

@@ -22,7 +22,7 @@ from mybert.retrieval.words import Postings, best_rows
 
 GRAPH_LEAST = 20_000
 """Passages from which a segment has a graph of neighbours; fewer are compared one by one in a few milliseconds."""
-_CONNECTIVITY, _EXPANSION_ADD, _EXPANSION_SEARCH = 16, 128, 1024
+_CONNECTIVITY, _EXPANSION_ADD, _EXPANSION_SEARCH = 16, 128, 1536
 _CANDIDATES = 10  # times as many as are asked for are compared again with the stored vectors
 _BLOCK = 1 << 14  # passages
 _ROWS = 1 << 12  # of a batch of passages.arrow

@@ -52,10 +52,10 @@ def test_bm25_counts_much_beside_a_model_that_knows_nothing_and_less_beside_one_
     assert balance([""] * 60, texts, knowing, knowing, least=5.0) == 5.0
 
 
-@pytest.mark.parametrize("weight", [-1, 9, float("nan"), "8", True, None])
+@pytest.mark.parametrize("weight", [-1, 11, float("nan"), "8", True, None])
 def test_a_weight_that_no_training_writes_is_refused(weight):
     assert start_weight(BertConfig()) == 0 and start_weight(BertConfig(words_weight=2.5)) == 2.5
-    with pytest.raises(UserError, match=r"words_weight in config\.json: expected a number from 0 to 8"):
+    with pytest.raises(UserError, match=r"words_weight in config\.json: expected a number from 0 to 10"):
         start_weight(BertConfig(words_weight=weight))
 
 

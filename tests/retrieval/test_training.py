@@ -18,9 +18,10 @@ import mybert
 from mybert import Embedder, Predictor, cli
 from mybert.common.errors import UserError
 from mybert.explanation.similarity import is_encoder
-from mybert.finetuning.settings import FinetuneSettings
+from mybert.finetuning.arguments import FinetuningArguments
+from mybert.finetuning.settings import BATCH, FinetuneSettings
 from mybert.retrieval import kinds, trainer
-from mybert.retrieval.balance import DEFAULT
+from mybert.retrieval.balance import LARGEST
 
 FACTS = (
     ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
@@ -211,8 +212,16 @@ def test_a_sentence_encoder_has_a_lower_rate_and_other_tasks_forget_the_weight_o
     finetune, rows, documents, tmp_path, monkeypatch
 ):
     printed = finetune("retrieval", "--documents", documents, "--mined-pairs", "40", output="new")
-    assert json.loads((tmp_path / "new" / "config.json").read_text())["words_weight"] == DEFAULT, "of so few documents"
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["words_weight"] == LARGEST, (
+        "it was only pretrained"
+    )
     assert "learning-rate" not in printed
+    settings = FinetuneSettings(
+        task="retrieval", model=str(tmp_path / "new"), documents=[str(documents)], mined_pairs=40, output="second"
+    )
+    second = kinds.Retrieval(settings, FinetuningArguments(use_cpu=True, per_device_train_batch_size=BATCH))
+    second.mine(settings, seed=0)
+    assert second.ratio == 3, "a second run has words of the same length"
     cached = tmp_path / "cache" / "models--someone--encoder"
     shutil.copytree(tmp_path / "new", cached / "snapshots" / "0123")
     (cached / "refs").mkdir()
