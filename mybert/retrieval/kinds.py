@@ -204,7 +204,8 @@ class Reranking:
         self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
         config = _prepared_config(self.model, settings)
         vars(config).pop("words_weight", None)  # of a retriever
-        config.finetuned = {"task": "text-classification", "max_length": self.options.max_length}
+        self.model.max_seq_length = min(self.options.max_length, config.max_position_embeddings)
+        config.finetuned = {"task": "text-classification", "max_length": self.model.max_seq_length}
         self.learning_rate = 5e-5
         self._retriever = None
         if settings.hard_negatives != 0 and modules_folder(settings.model) is not None:

@@ -295,6 +295,13 @@ def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows
     assert AutoModelForSequenceClassification.from_pretrained(out).config.num_labels == 1
 
 
+def test_a_reranker_reads_no_more_than_its_model_has_positions(finetune, rows, models, tmp_path):
+    model = models("encoder")
+    finetune("reranking", "--train", rows, "--model", model, *FAST, "--max-steps", "1", "--hard-negatives", "1")
+    assert CrossEncoder(str(tmp_path / "out"), device="cpu").max_seq_length == 64
+    assert Predictor(str(tmp_path / "out"), device="cpu")([("sea " * 99, "film " * 99)])
+
+
 @pytest.mark.parametrize("task", ["retrieval", "reranking"])
 def test_the_metric_is_the_mean_of_the_queries(tiny_bert, task):
     relevant = {query: {passage: 1} for query, passage in FACTS}
