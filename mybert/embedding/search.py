@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from mybert.artifacts.manifest import check_maker, identity, json_line, write_manifest
 from mybert.artifacts.staging import manifest_beside, staged_file
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short
 from mybert.common.json_io import parse_json
 from mybert.common.tables import print_table
 from mybert.embedding.embedder import Embedder
@@ -59,7 +59,10 @@ def search(settings: SearchSettings, answers: Answers | None = None) -> list[dic
                 {"query_number": count, "query": query, "rank": rank, **record} for rank, record in enumerate(hits, 1)
             ]
             columns = ["score", "passage" if settings.is_index else "row", "text"]
-            print_table(query, (_shown(one, settings.is_index) for one in shown), columns)
+            if shown:
+                print_table(query, (_shown(one, settings.is_index) for one in shown), columns)
+            else:
+                print(f"{short(query)}: nothing is found")
             sys.stdout.flush()  # a program that waits for the answer writes the next query after it
             results += shown
             count += 1

@@ -417,6 +417,8 @@ def test_the_commands_build_change_and_search_an_index(tmp_path, encoder, capsys
     assert "[dogs]" in capsys.readouterr().out
     assert cli.main(["index", encoder, "--output", index, "--delete", names[1], names[2]]) == 0
     assert len(Index(index)) == 0
+    assert cli.main(["search", index, "sleep dogs"]) == 0
+    assert capsys.readouterr().out.endswith("'sleep dogs': nothing is found\n")
 
 
 def test_a_column_of_a_document_replaces_nothing_of_its_result(tmp_path, encoder):
