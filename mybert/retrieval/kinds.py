@@ -23,7 +23,7 @@ from mybert.retrieval.balance import LARGEST, Encode, balance, start_weight
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.latent_semantics import LatentSemantics
-from mybert.retrieval.negatives import add_negatives, first_passages
+from mybert.retrieval.negatives import add_negatives, first_passages, print_unused
 from mybert.retrieval.pairs import Pairs
 from mybert.retrieval.words_channel import (
     add_words_channel,
@@ -163,9 +163,11 @@ class Retrieval:
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         """The pairs, of which those of rows have hard negatives."""
         rows, mined = pairs.by_origin()
-        self._negatives = 1 if settings.hard_negatives is None else settings.hard_negatives
-        rows = add_negatives(Pairs(rows), passages, self._negatives, seed, self.model).pairs
-        return dataclasses.replace(pairs, pairs=rows + mined)
+        count = 1 if settings.hard_negatives is None else settings.hard_negatives
+        filled = add_negatives(Pairs(rows), passages, count, seed, self.model).pairs
+        self._negatives = min((len(pair.negatives) for pair in filled), default=0)
+        print_unused(rows, self._negatives)
+        return dataclasses.replace(pairs, pairs=filled + mined)
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""
@@ -220,6 +222,8 @@ class Reranking:
 
     def with_negatives(self, pairs: Pairs, passages: Sequence[str], settings: FinetuneSettings, seed: int) -> Pairs:
         count = 4 if settings.hard_negatives is None else settings.hard_negatives
+        if count:
+            print_unused(pairs.pairs, count)
         return add_negatives(pairs, passages, count, seed, self._retriever)
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from sentence_transformers import SentenceTransformer
 
 from mybert.common.errors import UserError, short
+from mybert.common.quantities import counted
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import Words, best_rows
 from mybert.rows.similar_rows import plain_text
@@ -54,6 +55,14 @@ def add_negatives(
             )
         with_negatives.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
     return replace(pairs, pairs=with_negatives)
+
+
+def print_unused(pairs: Sequence[Pair], used: int) -> None:
+    """Says so if rows have more negatives than are used of each."""
+    most = max((len(pair.negatives) for pair in pairs), default=0)
+    if most > used:
+        given = counted(most, "negative")
+        print(f"rows have up to {given}; {used} of each are used, all with --hard-negatives {most}")
 
 
 def _words_of(text: str) -> set[str]:

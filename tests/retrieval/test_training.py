@@ -338,7 +338,20 @@ def test_a_reranker_needs_a_score_above_0(finetune, tmp_path, least):
 def test_without_hard_negatives_rows_may_have_negatives_of_their_own_or_not(finetune, tmp_path):
     given = [{"query": q, "positive": p, "negatives": ["no answer"] * (1 - i % 2)} for i, (q, p) in enumerate(FACTS)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
-    finetune("retrieval", "--train", tmp_path / "rows.jsonl", "--hard-negatives", "0", *FAST, "--max-steps", "1")
+    options = ["--train", tmp_path / "rows.jsonl", *FAST, "--max-steps", "1"]
+    printed = finetune("retrieval", *options, "--hard-negatives", "0")
+    assert "rows have up to 1 negative; 0 of each are used, all with --hard-negatives 1" in printed
+
+
+@pytest.mark.parametrize("task", ["retrieval", "reranking"])
+def test_negatives_of_rows_that_are_not_used_are_named(finetune, tmp_path, task):
+    given = [{"query": q, "positive": p, "negatives": [f"no {n} {q}" for n in range(6)]} for q, p in FACTS]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+    options = ["--train", tmp_path / "rows.jsonl", *FAST, "--max-steps", "1"]
+    used = {"retrieval": 1, "reranking": 4}[task]
+    unused = f"rows have up to 6 negatives; {used} of each are used, all with --hard-negatives 6"
+    assert unused in finetune(task, *options)
+    assert "of each are used" not in finetune(task, *options, "--hard-negatives", "6", output="all")
 
 
 @pytest.mark.parametrize("task", ["retrieval", "reranking"])
