@@ -34,7 +34,6 @@ from tiny_models import TinyModels
 from tiny_models import tiny_config as make_tiny_config
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from mybert.evaluation.error_report import draw_errors
 from mybert.training import speed
 from mybert.training.curves import draw_curves
 
@@ -157,24 +156,18 @@ def quick_garbage_collection():
     gc.freeze()
 
 
-def blank_errors(path: Path, evaluation: object) -> None:
-    path.write_bytes(b"\x89PNG")
-
-
 def blank_curves(log_history: object, panels: object, path: Path) -> None:
     path.write_bytes(b"\x89PNG")
 
 
-PICTURES = {draw_errors: (draw_errors.__code__, blank_errors), draw_curves: (draw_curves.__code__, blank_curves)}
-"""Functions that draw: their code, because several modules import them, and what stands for them in most tests."""
+CURVES = draw_curves.__code__
 
 
 @pytest.fixture(autouse=True, scope="session")
-def quick_pictures():
-    """Leaves pictures blank except in tests marked `draws`: they take a tenth of the time of a short run and more."""
+def quick_curves():
+    """Leaves pictures blank except in tests marked `draws`. Several modules import the function: its code is replaced."""
     with pytest.MonkeyPatch.context() as patch:
-        for function, (_, blank) in PICTURES.items():
-            patch.setattr(function, "__code__", blank.__code__)
+        patch.setattr(draw_curves, "__code__", blank_curves.__code__)
         yield
 
 
@@ -243,10 +236,9 @@ def tmp_path(request, module_folder) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def drawn_pictures(request, monkeypatch):
+def drawn_curves(request, monkeypatch):
     if request.node.get_closest_marker("draws"):
-        for function, (code, _) in PICTURES.items():
-            monkeypatch.setattr(function, "__code__", code)
+        monkeypatch.setattr(draw_curves, "__code__", CURVES)
 
 
 as_on_windows = pytest.fixture(refuse_as_windows_does)

@@ -33,7 +33,6 @@ from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.evaluation.analysis import Evaluation, Matrix, analyse, check_slices, intervals
 from mybert.evaluation.confidence import Suspect, find_suspects, find_wrong_tags, ranks_labels
-from mybert.evaluation.error_report import draw_errors, write_errors
 from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
 from mybert.inference.logits import logits_of, token_count
 from mybert.inference.onnx_model import OnnxModel
@@ -50,14 +49,15 @@ TRAINING_ROWS = "runs/training_rows.npy"
 """File of a fine-tuning with the digests of its training rows. `mybert push` leaves out the folder."""
 _LABELS_SHOWN = 20
 _WORST = 100  # rows
+_CELL = 200  # characters of a value in errors.txt
+_LONG = ("scores", "n_best")  # fields of predictions that errors.txt does not list
 
 
 def evaluate(settings: EvaluateSettings) -> Path:
     """Scores a checkpoint on labelled rows and prints the scores.
 
     Returns:
-        The output folder with results.json, analysis.json, predictions.jsonl, errors.txt, errors.png and
-        manifest.json.
+        The output folder with results.json, analysis.json, predictions.jsonl, errors.txt and manifest.json.
 
     Raises:
         UserError: checkpoint, rows, output or a setting cannot be used; nothing is written.
@@ -161,7 +161,7 @@ def write_evaluation(
     model: str,
     unlearned: Collection[str] = (),
 ) -> dict[str, int]:
-    """Writes results.json, analysis.json, predictions.jsonl, suspects.*, errors.txt and errors.png.
+    """Writes results.json, analysis.json, predictions.jsonl, suspects.* and errors.txt.
 
     Each prediction has the `reference`, the `error`, its `row` or `line` in the file, and the row as `input`.
 
@@ -187,10 +187,35 @@ def write_evaluation(
             about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
             file.write(json_line({**prediction, **about}))
     write_errors(folder / "errors.txt", split, evaluation)
-    draw_errors(folder / "errors.png", evaluation)
     if not suspects:
         return {}
     return {_write_suspects(folder, suspects, evaluation, split, given, task, settings.suspects, model): len(suspects)}
+
+
+def write_errors(path: Path, split: Split, evaluation: Evaluation) -> None:
+    """Writes the worst rows, the worst first.
+
+    Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
+    """
+    lines = [_summary(evaluation.errors, len(evaluation.worst))]
+    for row, described in evaluation.worst.items():
+        lines.append(f"\n{split.unit} {split.numbers[row] + 1}, error {evaluation.errors[row]:.4g}")
+        lines += [f"  {line}" for line in described or _fields(split.rows[row], evaluation.predictions[row])]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _summary(errors: Sequence[float], worst: int) -> str:
+    incorrect = np.count_nonzero(errors)
+    if not incorrect:
+        return f"All {counted(len(errors), 'row')} are correct." if len(errors) > 1 else "The row is correct."
+    are = "row is" if incorrect == 1 else "rows are"
+    return f"{incorrect} of {len(errors)} {are} incorrect, the mean error is {np.mean(errors):.4g}; the worst {worst}:"
+
+
+def _fields(row: dict[str, Any], prediction: dict[str, Any]) -> list[str]:
+    shown = {name: value for name, value in prediction.items() if name not in _LONG}
+    texts = {name: " ".join(str(value).split()) for name, value in {**row, "predicted": shown}.items()}
+    return [f"{name}: {text if len(text) <= _CELL else f'{text[: _CELL - 1]}…'}" for name, text in texts.items()]
 
 
 def _suspects(evaluation: Evaluation, task: Task, unlearned: Collection[str]) -> list[Suspect]:

@@ -1,6 +1,7 @@
 """Calibration, scores of groups, suspicious labels, overlaps and telling words, against formulas and brute force."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from sklearn.metrics import accuracy_score
 from transformers import AutoModelForSequenceClassification
 
 from mybert import cli
+from mybert.common.tables import print_table
 from mybert.evaluation.analysis import check_slices, groups_of_column, quarters
 from mybert.evaluation.confidence import confidences, reliability
+from mybert.evaluation.evaluate import write_errors
 from mybert.finetuning import report
 from mybert.finetuning.report import fit_temperature, labelled_logits
 from mybert.finetuning.summary import giveaway_words
@@ -205,3 +208,16 @@ def test_nearly_equal_rows_in_two_parts_are_counted(finetune, opinions, tmp_path
     assert finetune("text-classification", *words, "--max-steps", 1) == 0
     (overlap,) = json.loads((tmp_path / "out/results.json").read_text())["data_checks"]["overlaps"]
     assert overlap == {"of": "validation", "in": "train", "rows": 3, "equal": 1, "near": 1}
+
+
+def test_labels_of_any_characters_are_printed_and_written_as_they_are(tmp_path, capsys):
+    names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & 好>"]
+    print_table("Each label", [(name, 1) for name in names])
+    assert "[red]:joy:" in capsys.readouterr().out
+    rows = Dataset.from_dict({"text": names, "label": names})
+    worst = {row: [] for row in (1, 2, 3)}
+    found = SimpleNamespace(predictions=[{"label": names[0]}] * 4, errors=[0.0, 1.0, 1.0, 1.0], worst=worst)
+    write_errors(tmp_path / "errors.txt", Split("rows.jsonl", rows, lambda: rows, range(len(rows))), found)
+    text = (tmp_path / "errors.txt").read_text(encoding="utf-8")
+    assert "  label: [red]:joy:\n  predicted: {'label': '$" in text
+    assert text.count("[red]:joy:") == 2 and "<é & 好>" in text  # text and label

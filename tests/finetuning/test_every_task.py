@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 from json_files import read_lines, write_lines
-from matplotlib.figure import Figure
 from tiny_models import LABELLED
 from trained_runs import read_results as results
 
@@ -50,10 +49,7 @@ def evaluated(model, data, output) -> dict:
     return results(output)["metrics"]
 
 
-@pytest.mark.draws
-def test_a_folder_is_complete_and_has_the_scores_that_evaluate_finds(trained, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(path))  # all but the pixels
+def test_a_folder_is_complete_and_has_the_scores_that_evaluate_finds(trained, tmp_path):
     manifest, labelled = read_manifest(trained.folder), trained.labelled
     metrics = {"labels": "f1_micro", "number": "pearson", "tags": "f1", "answers": "f1"}
     assert results(trained.folder)["metric"] == metrics.get(trained.name, "accuracy")
@@ -62,12 +58,11 @@ def test_a_folder_is_complete_and_has_the_scores_that_evaluate_finds(trained, tm
     assert set(manifest["inputs"]) == {"model", "train", "validation", "test"}
     for split, rows in (("validation", labelled), ("test", labelled[:3])):
         files = {path.name for path in (trained.folder / split).iterdir()} - {"suspects.jsonl"}
-        assert files == {"results.json", "predictions.jsonl", "errors.txt", "errors.png", "analysis.json"}
+        assert files == {"results.json", "predictions.jsonl", "errors.txt", "analysis.json"}
         assert [line["input"] for line in read_lines(trained.folder / split / "predictions.jsonl")] == rows
     assert not list(trained.folder.glob("runs/*/checkpoint-*"))
     found = evaluated(trained.folder, trained.folder.parent / "validation.jsonl", tmp_path / "scores")
     assert found == pytest.approx(results(trained.folder)["validation"]["metrics"], rel=1e-4)
-    assert [path.name for path in drawn] == ["errors.png"]
 
 
 def test_rows_have_the_same_predictions_in_a_file_in_memory_in_a_data_set_and_alone(

@@ -320,6 +320,7 @@ def test_predicted_numbers_are_neither_correct_nor_incorrect(tmp_path):
     numbers, _ = read(write_report(folder))
     labels, _ = read(write_report(write_stage(tmp_path / "labels", "finetune")))
     assert len(packed_rows(numbers)) == len(NUMBERS)
+    assert "<h3>Predicted numbers</h3>" in numbers and "<h3>Predicted numbers</h3>" not in labels
     assert '<tr class="wrong">' in labels and '<tr class="wrong">' not in numbers
     assert '<select class="which">' in labels and '<select class="which">' not in numbers
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from mybert.common.errors import visible
 from mybert.common.metrics import Metric, interval_of, metric_of
 from mybert.common.quantities import counted
+from mybert.reports.charts import Line, line_chart
 from mybert.reports.checks.evaluation import FEW_RED, better_than, has_one_answer, main_metric
-from mybert.reports.components import Interval, Page, Section, Share, Table, Tile
+from mybert.reports.components import Chart, Interval, Page, Section, Share, Table, Tile
 from mybert.reports.pages.probabilities import probability_sections
 from mybert.reports.pages.shared import facts, subtitle
 from mybert.reports.prediction_table import prediction_table, rows_at
-from mybert.reports.stage_files import StageFiles
+from mybert.reports.stage_files import StageFiles, is_number
 
 _LABELS = 100
 _MATRIX, _HALF_MATRIX = 25, 5  # labels of a whole confusion matrix, and of one that leaves room beside it
@@ -115,7 +117,10 @@ def evaluation_sections(files: StageFiles, part: str, results: Mapping[str, Any]
     return [
         Section(
             f"Scores{named}",
-            [_scores(results), _labels(results), _matrix(analysis)],
+            [
+                *(_scores(results), _labels(results), _matrix(analysis)),
+                _predicted_numbers(lines) if files.is_regression else None,
+            ],
             f"{counted(results['rows'], 'row')}, {_rate(results)}.",
         ),
         *probability_sections(analysis, results, named),
@@ -211,6 +216,19 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
     note = "Each row is a reference label, each column a prediction. Blue: correct. Red: incorrect."
     is_small = len(names) <= _HALF_MATRIX and max(map(len, names)) <= _SHORT
     return Table("Confusion matrix", ["reference", *names], rows, note, size="half" if is_small else "")
+
+
+def _predicted_numbers(lines: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """The mean predicted number for each reference, beside the reference itself."""
+    predicted: dict[float, list[float]] = {}
+    for line in lines:
+        if is_number(line.get("reference")) and is_number(line.get("score")):
+            predicted.setdefault(line["reference"], []).append(line["score"])
+    if not predicted:
+        return None
+    means = Line("mean prediction", {true: mean(some) for true, some in predicted.items()}, marked=True)
+    ends = Line("reference", {end: end for end in (min(predicted), max(predicted))})
+    return line_chart("Predicted numbers", {"reference": [means, ends]})
 
 
 def _slices(title: str, rows: list[dict], results: Mapping[str, Any]) -> Table | None:
