@@ -165,7 +165,7 @@ CURVES = draw_curves.__code__
 
 @pytest.fixture(autouse=True, scope="session")
 def quick_curves():
-    """Leaves pictures blank except in tests marked `draws`. Several modules import the function: its code is replaced."""
+    """Leaves pictures blank except in tests marked `draws`; the code is replaced, as modules import the function."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draw_curves, "__code__", blank_curves.__code__)
         yield
