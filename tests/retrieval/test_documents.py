@@ -1,10 +1,10 @@
 """Pairs mined from documents."""
 
-import json
 import random
 import unicodedata
 
 import pytest
+from json_files import write_lines
 
 from mybert.common.errors import UserError
 from mybert.retrieval.documents import Miner, read_passages, without_near_duplicates
@@ -21,18 +21,15 @@ def sentence(draw: random.Random, words: int = 12) -> str:
 @pytest.fixture
 def documents(tmp_path) -> list[str]:
     draw = random.Random(1)
-    file = tmp_path / "documents.jsonl"
-    with file.open("w") as out:
-        for number in range(30):
-            text = " ".join(sentence(draw) for _ in range(25)) + " Who has the salo of the benu? It was the first one."
-            out.write(json.dumps({"title": f"The story of number {number}", "text": text}) + "\n")
-    return [str(file)]
+    end = "Who has the salo of the benu? It was the first one."
+    texts = [" ".join([*(sentence(draw) for _ in range(25)), end]) for _ in range(30)]
+    rows = [{"title": f"The story of number {number}", "text": text} for number, text in enumerate(texts)]
+    return [str(write_lines(tmp_path / "documents.jsonl", rows))]
 
 
 def test_the_title_is_read_in_any_case(tmp_path):
     rows = [{"Title": f"Title {number}", "text": f"One two three four five {number}."} for number in range(3)]
-    file = tmp_path / "documents.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    file = write_lines(tmp_path / "documents.jsonl", rows)
     assert [passage.title for passage in read_passages([str(file)], {}, "strict")] == ["Title 0", "Title 1", "Title 2"]
 
 
@@ -60,9 +57,9 @@ def test_every_rule_finds_pairs_whose_query_is_from_its_document(documents):
 )
 def test_documents_in_other_scripts_give_queries_of_whole_letters(tmp_path, text):
     """A query is a part of its document, and marks stay with their letters."""
-    file, letters = tmp_path / "documents.jsonl", "公東京北南" if "今" in text else "กขคงจ" if "ว" in text else "कखगघच"
+    letters = "公東京北南" if "今" in text else "กขคงจ" if "ว" in text else "कखगघच"
     rows = [{"text": text.format(letter * 3)} for letter in letters]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    file = write_lines(tmp_path / "documents.jsonl", rows)
     passages = read_passages([str(file)], {}, "strict")
     assert len(passages) == len(rows)
     found = Miner(passages, seed=1).pairs(40).pairs

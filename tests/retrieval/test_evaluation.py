@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import pytrec_eval
-from json_files import read_lines
+from json_files import read_lines, write_lines
 
 from mybert import Index, cli
 from mybert.retrieval import evaluation
@@ -73,8 +73,7 @@ def collection(tmp_path_factory):
     """The words that name a collection of BEIR's form."""
     folder = tmp_path_factory.mktemp("collection")
     for name, texts in (("corpus", DOCUMENTS), ("queries", QUERIES)):
-        lines = (json.dumps({"_id": key, "title": "", "text": text}) + "\n" for key, text in texts.items())
-        (folder / f"{name}.jsonl").write_text("".join(lines))
+        write_lines(folder / f"{name}.jsonl", [{"_id": key, "title": "", "text": text} for key, text in texts.items()])
     rows = [f"{query}\t{name}\t{grade}\n" for query, found in GRADES.items() for name, grade in found.items()]
     (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
     names = {"documents": "corpus.jsonl", "queries": "queries.jsonl", "judgements": "qrels.tsv"}
@@ -152,16 +151,14 @@ def test_long_documents_are_ranked_by_their_best_passage_as_in_an_index(minilm_f
     filler = [f"Line {number} of this report says nothing about animals or weather at all." for number in range(40)]
     endings = list(DOCUMENTS.values())[::5]
     rows = [{"_id": f"d{number}", "text": " ".join([*filler, f"{end}."])} for number, end in enumerate(endings)]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    corpus = write_lines(tmp_path / "corpus.jsonl", rows)
     queries = {f"q{number}": f"where do {end.replace('the ', '')}?" for number, end in enumerate(endings)}
     (tmp_path / "queries.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in queries.items()))
     (tmp_path / "qrels.tsv").write_text("".join(f"q{number}\td{number}\t1\n" for number in range(len(endings))))
     names = {"documents": "corpus.jsonl", "queries": "queries.tsv", "judgements": "qrels.tsv"}
     words = [word for flag, name in names.items() for word in (f"--{flag}", str(tmp_path / name))]
     assert evaluate(minilm_folder, words, tmp_path / "scores") == 0
-    assert (
-        cli.main(["index", str(minilm_folder), str(tmp_path / "corpus.jsonl"), "--output", str(tmp_path / "i")]) == 0
-    )
+    assert cli.main(["index", str(minilm_folder), str(corpus), "--output", str(tmp_path / "i")]) == 0
     index, results = Index(tmp_path / "i"), json.loads((tmp_path / "scores" / "results.json").read_text())
     assert index.passages >= 3 * len(rows)  # the texts are longer than the model reads
     for line in read_lines(tmp_path / "scores" / "predictions.jsonl"):

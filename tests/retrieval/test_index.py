@@ -48,8 +48,7 @@ def encoder(models) -> str:
 
 
 def index_of(folder, encoder, documents, **settings) -> Index:
-    file = folder.with_suffix(".jsonl")
-    write_lines(file, documents)
+    file = write_lines(folder.with_suffix(".jsonl"), documents)
     mybert.build_index(encoder, str(file), output=str(folder), language="en", **settings)
     return Index(folder)
 
@@ -207,6 +206,8 @@ def test_filters_keep_documents_with_the_values(tmp_path, encoder, monkeypatch):
         assert {*ids(index.search("cats dogs birds fish", 48, "words", where))} == expected
     with pytest.raises(UserError, match=r"no document has the column 'langs' \(there are: lang, tags, year\)"):
         index.search("cats", where={"langs": "de"})
+    with pytest.raises(UserError, match="top_k: expected 1 or more, found 0"):
+        index.search("cats", top_k=0)
 
 
 def test_filters_find_values_of_every_type(tmp_path, encoder):
@@ -257,16 +258,15 @@ def test_a_model_that_reads_less_than_a_passage_is_named_and_its_sizes_are_recor
     index = index_of(tmp_path / "index", str(short), [{"id": 1, "text": text}])
     made = index.store.manifest
     assert (made["passage_tokens"], made["overlap"]) == (30, 6)
-    line = (
+    said = (
         "the model reads 30 tokens of a passage, not 200: passages have at most 30 tokens, of which at most 6 overlap"
     )
-    assert line in capsys.readouterr().out
+    assert said in capsys.readouterr().out
     spans = [(one["start"], one["end"]) for one in map(index.store.segments[0].passage, range(index.passages))]
     for (_, end), (following, _) in pairwise(spans):
         assert 0 < len(index.encoder.embedder.encode([text[following:end]])[0]) <= 6
-    made = index_of(
-        tmp_path / "of short passages", str(short), DOCUMENTS[:2], passage_tokens=20, overlap=12
-    ).store.manifest
+    again = index_of(tmp_path / "of short passages", str(short), DOCUMENTS[:2], passage_tokens=20, overlap=12)
+    made = again.store.manifest
     assert (made["passage_tokens"], made["overlap"]) == (20, 12)
     assert "the model reads" not in capsys.readouterr().out
 
@@ -380,8 +380,7 @@ def test_what_a_manifest_names_is_on_the_disk_before_it(tmp_path, encoder, monke
 
 def test_a_killed_build_is_continued_by_resume(tmp_path, encoder, monkeypatch, capsys):
     monkeypatch.setattr("mybert.retrieval.index._BATCH", 200)  # characters: several segments
-    file = tmp_path / "documents.jsonl"
-    write_lines(file, DOCUMENTS)
+    file = write_lines(tmp_path / "documents.jsonl", DOCUMENTS)
     command = ["index", encoder, str(file), "--output", str(tmp_path / "index"), "--language", "en", "--resume"]
     calls, passages = [], Encoder.passages
 
@@ -430,12 +429,6 @@ def test_a_column_of_a_document_replaces_nothing_of_its_result(tmp_path, encoder
     assert (hit["input_query"], hit["input_rank"], hit["input_score"]) == ("mine", 9, 7)
 
 
-def test_a_search_for_no_hit_is_refused(tmp_path, encoder):
-    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:2])
-    with pytest.raises(UserError, match="top_k: expected 1 or more, found 0"):
-        index.search("cats", top_k=0)
-
-
 def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS)
     reranker = str(models("regression"))
@@ -446,22 +439,29 @@ def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
     assert ids(hits) == [everything[place].id for place in np.argsort(-np.array(scores), kind="stable")[:5]]
 
 
+ONE = '{"id": 1, "text": "a"}\n'
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "words", "message"),
     [
-        ('{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}\n', "line 2: the id is given twice (found '1')"),
-        ('{"id": 1, "text": "a"}\n{"id": 2, "text": " "}\n', "line 2: the document is empty"),
-        ('{"id": 1, "texts": "a"}\n', "no column 'text' (there are 'id', 'texts'; choose one by --text-column)"),
-        ('{"id": 1, "title": 3, "text": " "}\n', "line 1: the document is empty"),
-        ("", "hold no document with a text"),
-        (r'{"id": 1, "title": "\ud800", "text": "a"}', "line 1: a column cannot be stored ("),
-        (r'{"id": "\ud800", "text": "a"}', "line 1: a column cannot be stored ("),
+        (f'{ONE}{{"id": 1, "text": "b"}}\n', "", "line 2: the id is given twice (found '1')"),
+        (f'{ONE}{{"id": 2, "text": " "}}\n', "", "line 2: the document is empty"),
+        ('{"id": 1, "texts": "a"}\n', "", "no column 'text' (there are 'id', 'texts'; choose one by --text-column)"),
+        ('{"id": 1, "title": 3, "text": " "}\n', "", "line 1: the document is empty"),
+        ("", "", "hold no document with a text"),
+        (r'{"id": 1, "title": "\ud800", "text": "a"}', "", "line 1: a column cannot be stored ("),
+        (r'{"id": "\ud800", "text": "a"}', "", "line 1: a column cannot be stored ("),
+        (ONE, "--add --overwrite", "--overwrite has no effect with --add"),
+        (ONE, "--add --precision int8", "--precision is fixed when an index is made"),
+        (ONE, "--delete a", "--delete changes an index; to add documents to it too, say --add"),
+        (ONE, "--overlap 300", "--overlap: expected less than --passage-tokens"),
     ],
 )
-def test_incorrect_documents_are_one_line(tmp_path, encoder, capsys, content, message):
+def test_a_mistake_is_one_line(tmp_path, encoder, capsys, content, words, message):
     (tmp_path / "documents.jsonl").write_text(content)
-    words = [encoder, str(tmp_path / "documents.jsonl"), "--output", str(tmp_path / "index")]
-    assert cli.main(["index", *words]) == 2
+    given = [encoder, str(tmp_path / "documents.jsonl"), "--output", str(tmp_path / "index"), *words.split()]
+    assert cli.main(["index", *given]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "index").exists()
 
@@ -511,21 +511,6 @@ def test_a_damaged_index_is_one_line(tmp_path, encoder):
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(UserError, match=r"is damaged .*; index the documents again"):
         Index(tmp_path / "index")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--add", "--overwrite"], "--overwrite has no effect with --add"),
-        (["--add", "--precision", "int8"], "--precision is fixed when an index is made"),
-        (["--delete", "a"], "--delete changes an index; to add documents to it too, say --add"),
-        (["--overlap", "300"], "--overlap: expected less than --passage-tokens"),
-    ],
-)
-def test_settings_that_exclude_each_other(tmp_path, encoder, capsys, words, message):
-    (tmp_path / "a.txt").write_text("a")
-    assert cli.main(["index", encoder, str(tmp_path / "a.txt"), "--output", str(tmp_path / "i"), *words]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_unknown_ids_are_not_deleted(tmp_path, encoder):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
-from json_files import read_lines
+from json_files import read_lines, write_lines
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, BertModel
@@ -36,16 +36,13 @@ FAST = (*QUICK, "--validation-share", "0")
 
 @pytest.fixture
 def rows(tmp_path):
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps({"query": q, "positive": p}) + "\n" for q, p in FACTS))
-    return file
+    return write_lines(tmp_path / "rows.jsonl", [{"query": q, "positive": p} for q, p in FACTS])
 
 
 @pytest.fixture
 def documents(tmp_path):
-    file, titles = tmp_path / "documents.jsonl", [title for title, _ in FACTS]
-    file.write_text("".join(json.dumps({"title": q, "text": t}) + "\n" for q, t in zip(titles, TEXTS, strict=True)))
-    return file
+    rows = [{"title": title, "text": text} for (title, _), text in zip(FACTS, TEXTS, strict=True)]
+    return write_lines(tmp_path / "documents.jsonl", rows)
 
 
 @pytest.fixture
@@ -199,8 +196,7 @@ def test_a_resumed_run_names_its_steps_before_anything_is_computed_and_a_signal_
 
 
 def test_matryoshka_sizes_and_scored_pairs_train(finetune, rows, tmp_path):
-    scored = tmp_path / "scored.jsonl"
-    scored.write_text("".join(json.dumps({"query": q, "positive": p, "score": 0.5}) + "\n" for q, p in FACTS))
+    scored = write_lines(tmp_path / "scored.jsonl", [{"query": q, "positive": p, "score": 0.5} for q, p in FACTS])
     finetune("retrieval", "--train", rows, scored, "--dimensions", "16", "8", *FAST, "--num-train-epochs", "15")
     model = SentenceTransformer(str(tmp_path / "out"), device="cpu", truncate_dim=8)
     vectors = model.encode([text for side in zip(*FACTS, strict=True) for text in side], normalize_embeddings=True)
@@ -241,11 +237,6 @@ def test_a_sentence_encoder_has_a_lower_rate_and_other_tasks_forget_the_weight_o
         assert "words_weight" not in json.loads((tmp_path / out / "config.json").read_text())
 
 
-def test_the_card_of_a_reranker_has_no_text_of_the_training_rows(finetune, rows, tmp_path):
-    finetune("reranking", "--train", rows, "--max-steps", "2", "--validation", rows)
-    check_card(tmp_path / "out")
-
-
 def test_no_query_of_a_single_document_is_held_out(finetune, tmp_path):
     sentences = [f"The {q} w{n} is what {p} v{n} means to u{n}, said number {n}." for n in range(60) for q, p in FACTS]
     (tmp_path / "book.txt").write_text(" ".join(sentences))
@@ -266,9 +257,8 @@ def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune,
     short = shutil.copytree(tiny_bert, tmp_path / "short")
     config = json.loads((short / "tokenizer_config.json").read_text())
     (short / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": 16}))
-    documents = tmp_path / "documents.jsonl"
     texts = [" ".join([f"The {q} is what {p} means."] * 5) for q, p in FACTS]
-    documents.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    documents = write_lines(tmp_path / "documents.jsonl", [{"text": text} for text in texts])
     options = ["--documents", documents, "--validation-share", "0"]
     printed = finetune("retrieval", *options, "--model", short, output="new")
     assert "the finished model reads" not in printed
@@ -293,6 +283,7 @@ def test_a_reranker_is_read_by_cross_encoder_and_by_the_predictor(finetune, rows
     config = json.loads((out / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("bert", ["BertForSequenceClassification"])
     assert AutoModelForSequenceClassification.from_pretrained(out).config.num_labels == 1
+    check_card(out)
 
 
 def test_a_reranker_reads_no_more_than_its_model_has_positions(finetune, rows, models, tmp_path):
@@ -326,45 +317,47 @@ def test_all_passages_that_answer_held_out_queries_are_among_those_searched(fine
     assert scores["recall@100"] == 1
 
 
-@pytest.mark.parametrize("least", [-0.5, -1.5])
-def test_a_reranker_needs_a_score_above_0(finetune, tmp_path, least):
-    scores = [least, *(-0.5 * number for number in range(int(least < -1), len(FACTS)))]
-    rows = [{"query": q, "passage": p, "score": score} for (q, p), score in zip(FACTS, scores, strict=False)]
-    (tmp_path / "scored.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    printed = finetune("reranking", "--train", tmp_path / "scored.jsonl", expected=2)
-    assert "so that no passage answers its query; give scores above 0" in printed
+NO_EVALUATION = ("--patience=1", "--eval-strategy=no", "--save-strategy=no")
 
 
-def test_without_hard_negatives_rows_may_have_negatives_of_their_own_or_not(finetune, tmp_path):
-    given = [{"query": q, "positive": p, "negatives": ["no answer"] * (1 - i % 2)} for i, (q, p) in enumerate(FACTS)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
-    options = ["--train", tmp_path / "rows.jsonl", *FAST, "--max-steps", "1"]
-    printed = finetune("retrieval", *options, "--hard-negatives", "0")
-    assert "rows have up to 1 negative; 0 of each are used, all with --hard-negatives 1" in printed
+@pytest.mark.parametrize(
+    ("task", "scores", "options", "message"),
+    [
+        ("reranking", [-0.5, *(-0.5 * n for n in range(7))], (), "passage answers its query; give scores above 0"),
+        (
+            "reranking",
+            [-1.5, *(-0.5 * n for n in range(1, 8))],
+            (),
+            "passage answers its query; give scores above 0",
+        ),
+        ("reranking", None, ("--hard-negatives=0",), "no row has a passage that does not answer its query"),
+        ("reranking", None, NO_EVALUATION, "--patience counts evaluations of held-out queries, and there are none"),
+        ("retrieval", None, NO_EVALUATION, "--patience counts evaluations of held-out queries, and there are none"),
+    ],
+)
+def test_rows_that_train_nothing_are_refused(finetune, rows, tmp_path, task, scores, options, message):
+    if scores:
+        scored = [{"query": q, "passage": p, "score": score} for (q, p), score in zip(FACTS, scores, strict=True)]
+        rows = write_lines(tmp_path / "scored.jsonl", scored)
+    assert message in finetune(task, "--train", rows, *options, expected=2)
 
 
-@pytest.mark.parametrize("task", ["retrieval", "reranking"])
-def test_negatives_of_rows_that_are_not_used_are_named(finetune, tmp_path, task):
-    given = [{"query": q, "positive": p, "negatives": [f"no {n} {q}" for n in range(6)]} for q, p in FACTS]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
-    options = ["--train", tmp_path / "rows.jsonl", *FAST, "--max-steps", "1"]
-    used = {"retrieval": 1, "reranking": 4}[task]
-    unused = f"rows have up to 6 negatives; {used} of each are used, all with --hard-negatives 6"
-    assert unused in finetune(task, *options)
-    assert "of each are used" not in finetune(task, *options, "--hard-negatives", "6", output="all")
-
-
-@pytest.mark.parametrize("task", ["retrieval", "reranking"])
-def test_patience_needs_evaluations(finetune, rows, task):
-    printed = finetune(
-        task, "--train", rows, "--patience", 1, "--eval-strategy", "no", "--save-strategy=no", expected=2
+@pytest.mark.parametrize(
+    ("task", "least", "most", "options", "used"),
+    [("retrieval", 6, 6, (), 1), ("reranking", 6, 6, (), 4), ("retrieval", 0, 1, ("--hard-negatives=0",), 0)],
+)
+def test_negatives_of_rows_that_are_not_used_are_named(finetune, tmp_path, task, least, most, options, used):
+    counts = [(least, most)[number % 2] for number in range(len(FACTS))]
+    given = [
+        {"query": q, "positive": p, "negatives": [f"no {n} {q}" for n in range(count)]}
+        for (q, p), count in zip(FACTS, counts, strict=True)
+    ]
+    fixed = ["--train", write_lines(tmp_path / "rows.jsonl", given), *FAST, "--max-steps", "1"]
+    unused = (
+        f"rows have up to {most} negative{'s' * (most > 1)}; {used} of each are used, all with --hard-negatives {most}"
     )
-    assert "--patience counts evaluations of held-out queries, and there are none" in printed
-
-
-def test_a_reranker_needs_negatives(finetune, rows):
-    printed = finetune("reranking", "--train", rows, "--hard-negatives", "0", expected=2)
-    assert "no row has a passage that does not answer its query" in printed
+    assert unused in finetune(task, *fixed, *options)
+    assert "of each are used" not in finetune(task, *fixed, "--hard-negatives", most, output="all")
 
 
 @pytest.mark.parametrize(
@@ -396,8 +389,8 @@ def test_a_model_reads_more_if_the_documents_are_longer(finetune, tiny_bert, tmp
     model.max_seq_length = 64
     model.save_pretrained(str(tmp_path / "short"))
     texts = [" ".join(f"w{number}{place}" for place in range(words)) for number in range(5)]
-    (tmp_path / "documents.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    options = ["--documents", tmp_path / "documents.jsonl", "--model", tmp_path / "short"]
+    documents = write_lines(tmp_path / "documents.jsonl", [{"text": text} for text in texts])
+    options = ["--documents", documents, "--model", tmp_path / "short"]
     finetune("retrieval", *options, "--mined-pairs", "8", "--validation-share", "0")
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu").max_seq_length == expected
 
@@ -405,8 +398,6 @@ def test_a_model_reads_more_if_the_documents_are_longer(finetune, tiny_bert, tmp
 def test_prompts_of_the_start_model_are_put_before_texts(finetune, rows, tiny_bert, tmp_path):
     model = SentenceTransformer(str(tiny_bert), device="cpu", prompts={"query": "query: ", "passage": "passage: "})
     model.save_pretrained(str(tmp_path / "prompted"))
-    from mybert.retrieval import trainer
-
     read = []
     original = trainer.RetrievalTrainer.training_step
 

@@ -10,6 +10,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from json_files import write_lines
 from sentence_transformers import SentenceTransformer
 from sklearn.linear_model import Ridge
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel
@@ -33,9 +34,12 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory):
-    file = tmp_path_factory.mktemp("documents") / "documents.jsonl"
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    return file
+    return write_lines(tmp_path_factory.mktemp("documents") / "documents.jsonl", [{"text": text} for text in TEXTS])
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return write_lines(tmp_path / "rows.jsonl", [{"query": t.split()[1], "positive": t} for t in TEXTS[::40]])
 
 
 def test_a_wider_encoder_computes_the_same_in_the_old_dimensions(minilm_folder):
@@ -178,10 +182,8 @@ def test_the_card_is_not_that_of_the_start_model(tiny_bert, documents, tmp_path)
     assert "160 dimensions" in card and "It maps texts" not in card
 
 
-def test_rows_train_the_model_before_the_channel_is_added(tiny_bert, documents, tmp_path):
+def test_rows_train_the_model_before_the_channel_is_added(tiny_bert, documents, rows, tmp_path):
     """The first part of a vector is that of the model that the rows alone train."""
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"query": t.split()[1], "positive": t}) + "\n" for t in TEXTS[::40]))
     options = ["--train", rows, "--validation-share", "0", "--hard-negatives", "0"]
     options += ["--max-steps", "5", "--learning-rate", "0.001"]
     run("retrieval", *options, "--model", tiny_bert, "--output", tmp_path / "rows")
@@ -220,35 +222,27 @@ def test_cut_vectors_keep_the_most_important_directions(alone, tiny_bert, docume
     assert np.allclose(rotated[:9], ours, atol=1e-5)
 
 
-def test_vectors_cannot_be_cut_to_more_dimensions_than_they_have(tiny_bert, documents, tmp_path, capsys):
-    options = ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out"]
-    run("retrieval", *options, "--dimensions", "64", "161", expected=2)
-    assert "--dimensions 161: vectors have 160 dimensions with their words" in capsys.readouterr().err
+OF_TRAINING = ("--max-steps=2", "--num-train-epochs=1", "--learning-rate=1e-3", "--per-device-train-batch-size=8")
+OF_TRAINING += ("--warmup-steps=5", "--weight-decay=0.1", "--load-best-model-at-end=false", "--save-steps=5")
+MISTAKES = {option: f"{option.split('=')[0]} has no effect with --documents alone" for option in OF_TRAINING}
+MISTAKES["--patience=2"] = "--patience has no effect with --documents alone"
+MISTAKES["--dimensions 64 161"] = "--dimensions 161: vectors have 160 dimensions with their words"
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        *("--max-steps=2", "--num-train-epochs=1", "--learning-rate=1e-3", "--per-device-train-batch-size=8"),
-        *("--warmup-steps=5", "--weight-decay=0.1", "--load-best-model-at-end=false", "--save-steps=5"),
-        "--patience=2",
-    ],
-)
-def test_options_of_the_training_have_no_effect_on_documents_alone(tiny_bert, documents, tmp_path, capsys, option):
-    options = ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out", option]
+@pytest.mark.parametrize("words", MISTAKES)
+def test_options_that_do_not_fit_documents_alone_are_refused(tiny_bert, documents, tmp_path, capsys, words):
+    options = ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out", *words.split()]
     run("retrieval", *options, expected=2)
-    assert f"{option.split('=')[0]} has no effect with --documents alone" in capsys.readouterr().err
+    assert MISTAKES[words] in capsys.readouterr().err
 
 
-def test_documents_alone_need_vectors_that_are_hidden_states(tiny_bert, documents, tmp_path, capsys):
+def test_documents_alone_need_vectors_that_are_hidden_states(tiny_bert, documents, rows, tmp_path, capsys):
     model = SentenceTransformer(str(tiny_bert), device="cpu")
     model[1].pooling_mode = "max"
     model.save_pretrained(str(tmp_path / "max"))
     options = ["--model", tmp_path / "max", "--documents", documents, "--output", tmp_path / "out"]
     run("retrieval", *options, expected=2)
     assert "means of hidden states or those of [CLS]" in capsys.readouterr().err
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"query": t.split()[1], "positive": t}) + "\n" for t in TEXTS[::40]))
     run("retrieval", *options, "--train", rows, "--max-steps", "1", "--validation-share", "0")
     assert "the documents add no words to its vectors" in capsys.readouterr().out
 
