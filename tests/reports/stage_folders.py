@@ -221,7 +221,7 @@ def write_stage(folder: Path, stage: str, changes: dict | None = None, predictio
     for path, value in (changes or {}).items():
         set_at(content, path, value)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("manifest", "results"):
+    for name in ("manifest", "results", *(["config"] if "config" in content else [])):
         (folder / f"{name}.json").write_text(json.dumps(content[name]), encoding="utf-8")
     for name in ("log", "samples"):
         lines = "".join(json.dumps(entry) + "\n" for entry in content.get(name, ()))
