@@ -65,6 +65,14 @@ def short_list(names: Iterable[str], longest: int = 80) -> str:
     return ", ".join(first[:20] + ["…"] * (len(first) > 20))
 
 
+def excerpt(text: str, longest: int) -> str:
+    """At most `longest` characters from the beginning of a text; whole words, if it has spaces there."""
+    if len(text) <= longest:
+        return text
+    words = text[: longest + 1].rpartition(" ")[0]
+    return words if len(words) > longest // 2 else text[:longest]
+
+
 def visible(name: str) -> str:
     """The name as it is, or as a Python literal if it has spaces or characters that cannot be seen: 'sport '."""
     seen = _JOINER.sub("", name)

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from mybert.artifacts.manifest import check_maker, identity, json_line, write_manifest
 from mybert.artifacts.staging import manifest_beside, staged_file
-from mybert.common.errors import UserError, short
+from mybert.common.errors import UserError, excerpt, short
 from mybert.common.json_io import parse_json
 from mybert.common.tables import print_table
 from mybert.embedding.embedder import Embedder
@@ -209,10 +209,7 @@ def _excerpt(text: str, begin: int) -> str:
         is_part = not text[begin - 1].isspace() and len(words) > 1 and len(words[0]) < _SHOWN_CHARACTERS // 4
         words[: int(is_part)] = ["…"]
     line = " ".join(words)
-    if len(line) <= _SHOWN_CHARACTERS:
-        return line
-    space = line.rfind(" ", _SHOWN_CHARACTERS // 2, _SHOWN_CHARACTERS + 1)
-    return f"{line[: space if space > 0 else _SHOWN_CHARACTERS]} …"
+    return line if len(line) <= _SHOWN_CHARACTERS else f"{excerpt(line, _SHOWN_CHARACTERS)} …"
 
 
 def _write(settings: SearchSettings, results: list[dict]) -> None:

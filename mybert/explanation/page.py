@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from modeling_mybert.entities_mybert import entity_spans, read_tags
+from mybert.common.errors import excerpt
 from mybert.common.quantities import counted
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
 from mybert.reports.components import Page, printable
@@ -157,8 +158,7 @@ def _parts(column: str, words: Sequence[Mapping], text: str) -> list[list]:
 def _short(gap: str) -> str:
     if len(gap) <= _GAP:
         return printable(gap)
-    words = printable(gap[:_GAP]).rpartition(" ")[0]  # whole ones
-    return f"{words or printable(gap[:_GAP])}… ({len(gap):,} characters that the model has not read here)"
+    return f"{printable(excerpt(gap, _GAP))}… ({len(gap):,} characters that the model has not read here)"
 
 
 def _attention(attentions: Sequence[tuple[int, list[str], np.ndarray]]) -> list[dict]:

@@ -1,16 +1,14 @@
 """The table of predictions of an evaluation, packed so that a browser can page, sort and search many rows."""
 
 import base64
-import functools
 import gzip
 import json
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from mybert.artifacts.manifest import json_line
-from mybert.common.languages import marks
+from mybert.common.errors import excerpt
 from mybert.reports.components import Predictions, printable
 from mybert.reports.stage_files import is_number
 
@@ -240,12 +238,4 @@ def short_cell(value: Any) -> Any:
     whole = str(value)
     if len(text) <= _CELL and len(whole) <= 4 * _CELL:
         return text
-    beginning = _beginning().match(f"{text} ")[0]
-    words = beginning.rpartition(" ")[0]
-    return f"{words if len(words) > _CELL // 2 else beginning}… ({len(whole):,} characters)"
-
-
-@functools.cache
-def _beginning() -> re.Pattern[str]:
-    """The characters that fit into a cell, of which the last one keeps its combining marks."""
-    return re.compile(f"(?s).{{1,{_CELL}}}(?![{marks()}])|.{{{_CELL}}}")
+    return f"{excerpt(text, _CELL)}… ({len(whole):,} characters)"

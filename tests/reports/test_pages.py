@@ -452,17 +452,6 @@ def test_the_input_of_a_row_does_not_repeat_its_reference_unless_that_is_all():
     assert [row[-1] for row in part.first] == ["t", "a"]
 
 
-@pytest.mark.parametrize("letter", ["e\u0301", "का", "मैं", "ก็", "e\u0301\u0302", "क्\u200d"])
-def test_a_long_text_is_not_cut_between_a_letter_and_its_marks(letter):
-    for shift in range(len(letter)):
-        text = "x" * shift + letter * 400
-        row = {"label": "b", "reference": "a", "error": 1.0, "input": text}
-        shown = prediction_table("rows", [row], NAMES, 100_000).first[0][-1].split("… (")[0]
-        assert (len(shown) - shift) % len(letter) == 0 and 300 - len(letter) < len(shown) <= 300
-    row = {"label": "b", "reference": "a", "error": 1.0, "input": "\u0301" * 400}  # no letter at all
-    assert prediction_table("rows", [row], NAMES, 100_000).first[0][-1].startswith("\u0301" * 300 + "…")
-
-
 def test_percentages_keep_two_digits():
     assert [percent(share) for share in (0.4512, 0.00034, 0.0, 1.0)] == ["45.1%", "0.034%", "0.0%", "100.0%"]
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mybert.common.errors import excerpt
 from mybert.common.metrics import metric_title
 from mybert.common.quantities import counted
 from mybert.common.tables import RETRIEVAL_SYSTEMS
@@ -90,7 +91,4 @@ def _worse(other: str, one: Mapping[str, Any], title: str) -> Table | None:
 
 def _shown(document: Mapping[str, Any]) -> str:
     text = document["text"]
-    if len(text) > _SHOWN:
-        beginning = text[:_SHOWN].rpartition(" ")[0]  # whole words, if there are spaces
-        text = f"{beginning if len(beginning) > _SHOWN // 2 else text[:_SHOWN]}…"
-    return f"{document['id']}: {text}"
+    return f"{document['id']}: {excerpt(text, _SHOWN)}{'…' if len(text) > _SHOWN else ''}"
