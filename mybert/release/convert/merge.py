@@ -14,7 +14,14 @@ from mybert.release.convert.companions import finish, refuse_int8
 from mybert.release.settings import MergeSettings
 
 # No weight shows these.
-_COMPUTATION = ("hidden_act", "num_attention_heads", "layer_norm_eps", "tie_word_embeddings")
+_SETTINGS = (
+    "hidden_act",
+    "num_attention_heads",
+    "layer_norm_eps",
+    "tie_word_embeddings",
+    "problem_type",
+    "tag_scheme",
+)
 
 
 def merge(settings: MergeSettings) -> Path:
@@ -44,12 +51,10 @@ def merge(settings: MergeSettings) -> Path:
 def _average(settings: MergeSettings) -> Checkpoint:
     """The first checkpoint, with the average of all weights."""
     first, total = open_checkpoint(settings.models[0]), {}
-    told: dict[str, tuple[str, Any]] = {}
     for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
         checkpoint = open_checkpoint(name) if number else first
         refuse_int8(checkpoint)
         _refuse_different(first, checkpoint)
-        _refuse_other_task(checkpoint, told)
         for key, value in checkpoint.model.state_dict().items():
             total[key] = total.get(key, 0) + share * value.double() if value.is_floating_point() else value
     first.model.load_state_dict({key: total[key].to(value.dtype) for key, value in first.model.state_dict().items()})
@@ -68,26 +73,11 @@ def _refuse_different_tokenizers(first: Checkpoint, other: Checkpoint, pair: str
 
 
 def _meaning(config: PreTrainedConfig) -> dict[str, Any]:
-    """What the inputs and outputs of a task model mean; None where its checkpoint does not tell."""
+    """What the weights are computed with, and what the inputs and outputs of a task model mean, as far as it tells."""
     finetuned = getattr(config, "finetuned", None)
     record = finetuned if isinstance(finetuned, dict) else {}
-    return {
-        "problem_type": config.problem_type,
-        "tag_scheme": getattr(config, "tag_scheme", None),
-        "finetuned.task": record.get("task"),
-        "finetuned.inputs": record.get("inputs"),
-    }
-
-
-def _refuse_other_task(checkpoint: Checkpoint, told: dict[str, tuple[str, Any]]) -> None:
-    """Raises if the checkpoint tells another task than an earlier one. `told`: which one told each entry, and what."""
-    for name, value in _meaning(checkpoint.model.config).items():
-        if value is None:
-            continue
-        first, expected = told.setdefault(name, (checkpoint.name, value))
-        if value != expected:
-            pair = f"{first} and {checkpoint.name}"
-            raise UserError(f"{pair} have different tasks: {name} is {expected} and {value}; merge models of one task")
+    told = {name: getattr(config, name, None) for name in _SETTINGS}
+    return told | {"finetuned.task": record.get("task"), "finetuned.inputs": record.get("inputs")}
 
 
 def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
@@ -100,10 +90,10 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     configs = [checkpoint.model.config for checkpoint in (first, other)]
     if configs[0].id2label != configs[1].id2label:
         raise UserError(f"{pair} have different labels or another order of them; fine-tune both on the same labels")
-    for name in _COMPUTATION:
-        values = [getattr(config, name) for config in configs]
-        if values[0] != values[1]:
-            raise UserError(f"{pair} have different settings: {name} is {values[0]} and {values[1]}")
+    meanings = [_meaning(config) for config in configs]
+    for name, value in meanings[0].items():
+        if None not in (value, meanings[1][name]) and value != meanings[1][name]:
+            raise UserError(f"{pair} have different settings: {name} is {value} and {meanings[1][name]}")
     states: list[dict[str, Tensor]] = [checkpoint.model.state_dict() for checkpoint in (first, other)]
     shapes = [{key: tuple(value.shape) for key, value in state.items()} for state in states]
     for key in sorted(shapes[0].keys() | shapes[1].keys()):
