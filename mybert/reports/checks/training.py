@@ -168,12 +168,8 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     for loss in losses[1:early]:
         jump, lowest = max(jump, loss / max(lowest, 1e-9)), min(lowest, loss)
     warmup = _warmup_share(files)
-    norms = files.logged("grad_norm")
     evidence = f"The learning rate rises in the first {warmup:.1%} of the steps. "
     evidence += f"In the first quarter the training loss is at most {jump:.2f} times its value before."
-    if len(norms) == len(losses):
-        share = max(norms[:early]) / max(statistics.median(norms[early:]), 1e-9)
-        evidence += f" The largest gradient there is {share:.1f} times the later median."
     first = [entry.get("update_ratio") for entry in files.training[:early]]
     largest = max((ratio for ratio in first if is_number(ratio)), default=0.0)
     evidence += f" A step there changes the weights by up to {largest:.1%}."
@@ -272,17 +268,10 @@ def _at_peak(files: StageFiles, name: str, part: int) -> float | None:
 
 
 def _noise_text(noise: float | None, part: str) -> str:
-    """The gradient noise in a part of the run, with the simple noise scale of McCandlish et al. (2018) in batches."""
+    """The gradient noise in a part of the run, as a sentence."""
     if noise is None:
         return ""
-    if noise >= 1:
-        return f" {part}, successive gradients do not agree (gradient noise {noise:.2f}; 1 is pure chance)."
-    scale = noise / (1 - noise)
-    size = f"{scale:.3g} times larger" if scale >= 1 else f"{1 / max(scale, 1e-9):.3g} times smaller"
-    return (
-        f" {part}, {noise:.0%} of a gradient's squared norm is noise, due to the choice of the batch; in a batch "
-        f"{size} (the gradient noise scale), half of it would be."
-    )
+    return f" {part}, the share of noise in a gradient is {noise:.0%} (above 100%, successive gradients are opposed)."
 
 
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
