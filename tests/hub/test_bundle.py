@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, BertForPreTraining
 from modeling_mybert import AUTO_MAP, MyBertForMaskedLM, MyBertForPreTraining
 from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.errors import UserError
-from mybert.release.card import manifest_chain as chain_module
+from mybert.release.hub import public_records
 from mybert.release.hub.bundle import make_bundle
 from mybert.release.hub.bundle_checks import content_problems, file_problems, loading_problems
 from mybert.release.hub.secret_scan import find_paths, find_secrets, without_folders
@@ -92,8 +92,8 @@ def test_the_manifests_of_corpus_and_tokenizer_are_published(bundle):
 
 def test_a_corpus_is_not_read_if_its_manifest_is_the_recorded_one(trained, monkeypatch):
     read = []
-    monkeypatch.setattr(chain_module, "fingerprint", lambda path: read.append(path) or fingerprint(path))
-    chain, gaps = chain_module.manifest_chain(trained)
+    monkeypatch.setattr(public_records, "fingerprint", lambda path: read.append(path) or fingerprint(path))
+    chain, gaps = public_records.manifest_chain(trained)
     assert chain["corpus"]["stage"] == "corpus" and not gaps
     assert trained.parent / "corpus" not in read
 

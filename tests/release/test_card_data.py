@@ -10,8 +10,8 @@ from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings, TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
 from mybert.release.card.card_data import CardData
-from mybert.release.card.manifest_chain import manifest_chain
 from mybert.release.card.sections import data_lines, quality_lines, result_tables, training_rows
+from mybert.release.hub.public_records import manifest_chain
 
 TEXTS = [f"The cat sat on mat {number}.\nThe dog ran in house {number}." for number in range(8)]
 

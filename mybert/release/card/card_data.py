@@ -9,10 +9,9 @@ from safetensors import safe_open
 from mybert.artifacts.manifest import MANIFEST, RESULTS
 from mybert.inference.checkpoint import head_of
 from mybert.io.sources import is_python_docs
-from mybert.release.card.manifest_chain import PROVENANCE
 from mybert.release.heads import PIPELINES
 from mybert.release.hub.bundle_checks import read_object
-from mybert.release.hub.public_records import NOT_NAMED
+from mybert.release.hub.public_records import NOT_NAMED, PROVENANCE
 
 PARENT = "parent"
 """Entry of results.json with the scores of the model that `mybert trim` read."""

@@ -17,7 +17,6 @@ from mybert.artifacts.manifest import MANIFEST, RESULTS, fingerprint, write_json
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
 from mybert.inference.sentence_modules import MODULES
-from mybert.release.card.manifest_chain import PROVENANCE, manifest_chain
 from mybert.release.hub.bundle_checks import (
     checkpoint_problems,
     content_problems,
@@ -26,7 +25,7 @@ from mybert.release.hub.bundle_checks import (
     loading_problems,
     read_object,
 )
-from mybert.release.hub.public_records import PublicRecords
+from mybert.release.hub.public_records import PROVENANCE, PublicRecords, manifest_chain
 from mybert.release.settings import PushSettings
 
 CARD = "README.md"

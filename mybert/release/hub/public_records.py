@@ -1,13 +1,22 @@
-"""Records of a run as they are published: without folders, and without names of the user's files unless asked."""
+"""Records of a run: the manifests behind a checkpoint, and what is published of them.
+
+Published records have no folders, and no names of the user's files unless asked.
+"""
 
 import hashlib
+import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
+from mybert.artifacts.manifest import MANIFEST, behind, fingerprint, is_model, read_manifest
 from mybert.release.hub.secret_scan import file_name, without_folders
 
+PROVENANCE = "provenance.json"
+_FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "init_from", "teacher")
+"""Inputs made by a stage, beside models."""
 NOT_NAMED = "(not named)"
 """Stands for a text in published settings and for the name of a source."""
 _PUBLIC_TEXTS = (
@@ -28,6 +37,32 @@ _QUOTED = ("giveaway_words", "examples", "neighbours")  # words, rows and files 
 _ORIGINS = ("_name_or_path", "name_or_path")
 _NUMBERED = re.compile(r"(input|replay|general|task_data)-\d+")
 _SHARE = re.compile(r"(\d+% of )?(.*)", re.DOTALL)
+
+
+def manifest_chain(folder: Path) -> tuple[dict[str, dict], list[str]]:
+    """Follows the inputs of a manifest to their manifests.
+
+    Returns:
+        Manifests by the inputs that lead to them, for example `corpus`, or `model/corpus` for the corpus of the model
+        that fine-tuning started from; and a reason for each input whose manifest was not found.
+    """
+    gaps: list[str] = []
+
+    def is_known(name: str, entry: dict[str, str]) -> bool:
+        if "sha256" not in entry:
+            return False  # a data set or model of the Hub
+        path, reason = Path(entry["path"]), f"has no {MANIFEST}"
+        if os.path.isfile(path / MANIFEST):  # stages identify a folder by its manifest, or by all its files
+            if entry["sha256"] == fingerprint(path / MANIFEST) or entry["sha256"] == fingerprint(path):
+                return True
+            reason = "has changed since training"
+        elif not os.path.exists(path):
+            reason = "was not found; relative paths start at the current folder"
+        if is_model(name) or name.rpartition("/")[2] in _FOLDERS:
+            gaps.append(f"{name} ({entry['path']}) {reason}")
+        return False
+
+    return {name: manifest for name, _, manifest in behind(read_manifest(folder), is_known)}, gaps
 
 
 @dataclass(frozen=True)
