@@ -9,11 +9,10 @@ from mybert.common.metrics import percent
 from mybert.reports.charts import Line, line_chart
 from mybert.reports.components import Chart, Section, Share, Table, Thresholds, printable
 
-_LINES, _CHARTS = 5, 12  # labels in the chart of precision and recall, and with a chart of their thresholds
-_MEASURES = ("precision", "recall")
+_LINES = 5  # labels in the chart of precision and recall
 _THRESHOLDS = (
-    "What a threshold for the probability of a label gives on these rows: point at a chart to read it. --threshold "
-    "LABEL=NUMBER of predict, evaluate and finetune sets one; check it on rows that did not choose it."
+    "What a threshold for the probability of a label gives on these rows. --threshold LABEL=NUMBER of predict, "
+    "evaluate and finetune sets one; check it on rows that did not choose it."
 )
 
 
@@ -70,22 +69,15 @@ def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
 
 
 def _thresholds(analysis: Mapping[str, Any], results: Mapping[str, Any]) -> list[Any]:
-    """Precision, recall and F1 of each label by its threshold, and the best ones."""
+    """A control that shows precision, recall and F1 of a label at a threshold, and the best thresholds."""
     labels = results.get("labels") or {}
-    rows, charts, tried = [], [], []
+    rows, tried = [], []
     for name, curve in (analysis.get("precision_recall") or {}).items():
-        measures = {measure: dict(zip(curve["threshold"], curve[measure], strict=True)) for measure in _MEASURES}
-        both = zip(curve["threshold"], curve["precision"], curve["recall"], strict=True)
-        measures["F1"] = {place: 2 * p * r / (p + r) if p + r else 0.0 for place, p, r in both}
-        lines = {"threshold": [Line(measure, points) for measure, points in measures.items()]}
-        if len(charts) < _CHARTS:
-            charts.append(line_chart(name, lines, as_share=True, from_zero=True, width="third"))
         now = (labels.get(name) or {}).get("f1")
         rows.append((name, curve["best_threshold"], Share(curve["best_f1"]), "-" if now is None else Share(now)))
         if name in labels:
-            numbers = {key: curve[key] for key in ("threshold", *_MEASURES)}
+            numbers = {key: curve[key] for key in ("threshold", "precision", "recall")}
             tried.append({"name": printable(name), "rows": labels[name]["true"], **numbers})
     columns = ["label", "threshold with the best F1", "F1 there", "F1 in the scores above"]
-    note = f"Charts of the {_CHARTS} most frequent labels are below." if len(rows) > _CHARTS else ""
     control = Thresholds("Try a threshold", json.dumps(tried)) if tried else None
-    return [control, Table("Best thresholds", columns, rows, note, size="whole"), *charts] if rows else []
+    return [control, Table("Best thresholds", columns, rows, size="whole")] if rows else []

@@ -169,7 +169,10 @@ function thresholds(card) {
     const cheapest = points.reduce((best, point) => (counts(curve, point).cost < counts(curve, best).cost ? point : best));
     const [here, least] = [counts(curve, above), counts(curve, cheapest)];
     card.querySelector("output").textContent = threshold.toFixed(2);
+    const [precision, recall] = [curve.precision[above], curve.recall[above]];
+    const percent = (share) => `${(100 * share).toFixed(1)}%`;
     part("answer").textContent =
+      `Precision ${percent(precision)}, recall ${percent(recall)}, F1 ${percent((2 * precision * recall) / (precision + recall || 1))}. ` +
       `Rows of this label: ${written(curve.rows)}, of which ${written(here.found)} found and ${written(here.missed)} missed. ` +
       `Other rows found by mistake: ${written(here.mistaken)}. The cost is ${written(here.cost)}. ` +
       `The least cost, ${written(least.cost)}, is at about ${curve.threshold[cheapest].toFixed(2)}.`;
