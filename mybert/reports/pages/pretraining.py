@@ -8,7 +8,7 @@ from mybert.reports.charts import thinned
 from mybert.reports.components import Page, Section, Segments, Share, Table, Tile
 from mybert.reports.forecast import COLUMNS, compare
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
-from mybert.reports.stage_files import StageFiles, is_number
+from mybert.reports.stage_files import StageFiles
 
 _COLUMNS = 8  # evaluations shown for each sentence
 
@@ -36,9 +36,9 @@ def page(files: StageFiles) -> Page:
 
 
 def _summary(files: StageFiles) -> str:
-    """What the model has learned, in words; of an adaptation, first what has changed."""
+    """What the model has learned, in words."""
     metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
-    texts = _changes((files.results.get("adaptation") or {}).get("held_out") or {})
+    texts = []
     if (share := metrics.get("mlm_accuracy")) is not None:
         texts.append(f"The model predicts {percent(share)} of the masked tokens of held-out text correctly")
         if (base := constant.get("mlm_accuracy")) is not None:
@@ -50,29 +50,6 @@ def _summary(files: StageFiles) -> str:
         if (base := constant.get("nsp_accuracy")) is not None:
             texts[-1] += f"; the best constant prediction is correct for {percent(base)}"
     return " ".join(f"{text}." for text in texts)
-
-
-def _changes(held_out: Mapping[str, Any]) -> list[str]:
-    """One sentence without its full stop about the scores before and after an adaptation; none without scores."""
-    parts = []
-    for text, title in (("domain", "held-out text of the domain"), ("general", "general text")):
-        before, after = (held_out.get(text, {}).get(when) or {} for when in ("before", "after"))
-        changes = []
-        words, trained = before.get("tokens_per_word"), after.get("tokens_per_word")
-        if words and is_number(words) and is_number(trained) and (shown := f"{abs(trained / words - 1):.0%}") != "0%":
-            changes.append(f"{shown} {_more(trained - words)} tokens")
-        bits, left = before.get("bits_per_character"), after.get("bits_per_character")
-        if is_number(bits) and is_number(left):
-            change = f"{abs(left - bits):.2f} {_more(left - bits)}"
-            changes.append(f"{'as many' if change.startswith('0.00') else change} bits per character")
-        if changes:
-            parts.append(f"{' and '.join(changes)} on {title}")
-    sentence = "; ".join(parts)
-    return [sentence[0].upper() + sentence[1:]] if sentence else []
-
-
-def _more(change: float) -> str:
-    return "more" if change > 0 else "fewer"
 
 
 def _tiles(files: StageFiles) -> list[Tile]:
