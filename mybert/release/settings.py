@@ -1,13 +1,11 @@
 """Settings of `mybert export`, `merge`, `quantize` and `push`."""
 
-import contextlib
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from mybert.artifacts.manifest import inputs_of, read_manifest
 from mybert.common.errors import UserError, did_you_mean
 from mybert.common.quantities import counted
 from mybert.settings import declare
@@ -16,14 +14,6 @@ from mybert.settings.shared import OutputFolder, TextFileOptions
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
 _REF = r"(?!.*(\.\.|//|@\{))[\w][\w./-]*(?<![./])"  # names of git that need no quoting
-_WITHOUT_MODEL = {
-    "tokenizer": "a vocabulary",
-    "corpus": "prepared examples",
-    "index": "a search index",
-    "evaluate": "an evaluation",
-    "compare": "a comparison",
-}
-"""What the folders of stages hold that make no model."""
 _CODES = "ISO 639 codes, such as en de"
 _PATTERNS = {
     "revision": (_REF, "letters, digits and . _ - / between them"),
@@ -37,7 +27,6 @@ class ExportSettings(OutputFolder):
     command: ClassVar[str] = "export"
 
     model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
-    to: str = declare.output("onnx", "format of the output", choices=("onnx",))
     int8: bool = declare.output(False, "also write onnx/model_quantized.onnx, with weights and activations in int8")
     tolerance: float = declare.output(
         1e-4,
@@ -137,7 +126,6 @@ class PushSettings(Options):
         if not Path(self.model).is_dir():
             meant = did_you_mean(self.model)
             raise UserError(f"checkpoint {self.model} is not a folder; name the folder of a trained model{meant}")
-        _check_stage(self.model)
         from huggingface_hub.errors import HFValidationError  # here, since the import takes 0.1 s
         from huggingface_hub.utils import validate_repo_id
 
@@ -163,15 +151,3 @@ class PushSettings(Options):
     def pull_request(self) -> bool:
         """Whether `revision` is an open pull request."""
         return bool(_PULL_REQUEST.fullmatch(self.revision))
-
-
-def _check_stage(folder: str) -> None:
-    """Raises a UserError if a stage has made `folder` that makes no model."""
-    manifest = {}
-    with contextlib.suppress(UserError):  # a damaged one is named with all other problems
-        manifest = read_manifest(folder)
-    stage = str(manifest.get("stage"))
-    if stage in _WITHOUT_MODEL:
-        model = inputs_of(manifest).get("model", {}).get("path")
-        instead = f"its model: {model}" if model else "a trained model, such as a folder of `mybert pretrain`"
-        raise UserError(f"{folder} is {_WITHOUT_MODEL[stage]}, made by `mybert {stage}`; push {instead}")

@@ -190,7 +190,6 @@ class MergeKeywords(CommandKeywords, total=False):
     weights: float | Sequence[float] | None
 
 class ExportKeywords(CommandKeywords, total=False):
-    to: Literal["onnx"]
     int8: bool
     tolerance: float
     int8_tolerance: float

@@ -306,22 +306,13 @@ def test_a_configuration_that_does_not_fit_is_refused(bundle, checkpoint, values
 
 
 @pytest.mark.parametrize(
-    ("stage", "inputs", "words"),
-    [
-        ("tokenizer", {}, "is a vocabulary, made by `mybert tokenizer`; push a trained model, such as"),
-        ("corpus", {}, "is prepared examples, made by `mybert corpus`; push a trained model, such as"),
-        (
-            "index",
-            {"model": {"path": "my-bert"}},
-            "is a search index, .*; push its model: my-bert",
-        ),
-        ("evaluate", {"model": {"path": "my-bert"}}, "is an evaluation, .*; push its model: my-bert"),
-    ],
+    ("stage", "inputs", "pushed"),
+    [("corpus", {}, "a trained model"), ("evaluate", {"model": {"path": "my-bert"}}, "my-bert")],
 )
-def test_the_folder_of_another_stage_is_named_with_what_to_push(tmp_path, stage, inputs, words):
+def test_the_folder_of_another_stage_is_named_with_what_to_push(tmp_path, stage, inputs, pushed):
     write_json(tmp_path / "manifest.json", {"stage": stage, "complete": True, "inputs": inputs})
-    with pytest.raises(UserError, match=rf"^\S+ {words}"):
-        PushSettings(model=str(tmp_path), repo_id="me/model")
+    with pytest.raises(UserError, match=f"it was made by `mybert {stage}` and is no model; push {pushed}$"):
+        make_bundle(PushSettings(str(tmp_path), REPO), tmp_path / "bundle")
 
 
 def test_all_reasons_are_given_at_once(bundle, checkpoint):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from mybert.artifacts.manifest import MANIFEST
+from mybert.artifacts.manifest import MANIFEST, inputs_of
 from mybert.common.errors import UserError
 from mybert.common.json_io import irregular, parse_json, read_json
 from mybert.inference.checkpoint import head_of, open_checkpoint
@@ -23,6 +23,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-?????-of
 _PACKED = (".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip", ".7z", ".parquet")
 _PRINTABLE = re.compile(rb"[ -~]{6,}")
 _NAMES = re.compile(r"[\w./+@-]{5,}")
+_WITHOUT_MODEL = ("tokenizer", "corpus", "index", "evaluate", "compare")  # stages
 _SPARE_ROWS = 128  # a vocabulary may be padded to a multiple of this
 
 
@@ -71,8 +72,12 @@ def _starts_like_a_pickle(path: Path) -> bool:
 def checkpoint_problems(folder: Path, left_out: list[str]) -> Iterator[str]:
     """Missing files, an unfinished run, and models other than BERT."""
     manifest = read_object(folder / MANIFEST) or {}
+    if (stage := manifest.get("stage")) in _WITHOUT_MODEL:
+        model = inputs_of(manifest).get("model", {}).get("path", "a trained model")
+        yield f"it was made by `mybert {stage}` and is no model; push {model}"
+        return
     if manifest.get("complete") is False:
-        yield f"the run is not finished; continue it: `mybert {manifest.get('stage')} … --resume`"
+        yield f"the run is not finished; continue it: `mybert {stage} … --resume`"
     for name in left_out:
         if name in ("config.json", "tokenizer.json") or any(fnmatch.fnmatch(name, pattern) for pattern in _WEIGHTS):
             yield f"--exclude leaves out {name}, which is needed to load the model"

@@ -23,7 +23,7 @@ _PUBLIC_TEXTS = (
     *("attn_implementation", "casing", "device", "dtype", "errors", "eval_strategy", "initial_weights", "language"),
     *("length_schedule", "long_texts", "losses", "lr_scheduler_type", "method", "metric", "metric_for_best_model"),
     *("negatives", "on_nonfinite", "optim", "optimizer", "pooling", "problem", "save_strategy", "size", "task"),
-    *("time_budget", "to", "train_sampling_strategy"),
+    *("time_budget", "train_sampling_strategy"),
 )
 """Settings whose texts are published; those of others may name files, columns or labels."""
 _PUBLIC_FACTS = (
