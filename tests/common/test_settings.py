@@ -128,12 +128,6 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_defaults(tmp_
     assert found == Example(["x", "y"], uncased=False, vocab_size=8, rate=0.001)
 
 
-def test_training_arguments_are_read_together_with_our_settings(tmp_path):
-    argv = ["a", "--learning-rate", "3e-4", "--output_dir", str(tmp_path), "--rate", "0.1"]
-    example, arguments = parse_settings([Example, TrainingArguments], argv, "example")
-    assert (example.rate, arguments.learning_rate) == (0.1, 3e-4)
-
-
 def test_settings_are_read_from_json_and_by_python_calls(tmp_path):
     config = tmp_path / "run.json"
     config.write_text('{\n\t"inputs": ["ä\\ud83d\\ude00"],\n\t"rate": 1e-3,\n\t"uncased": false\n}')

@@ -24,7 +24,6 @@ from json_files import read_lines as read
 from safetensors.torch import load_file, save_file
 from scipy.special import softmax
 from sentence_transformers import CrossEncoder
-from transformers import BertForSequenceClassification
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
@@ -680,26 +679,13 @@ def test_scores_of_a_cross_encoder_with_labels_are_a_sigmoid_if_it_names_one_els
         Predictor(str(folder), device="cpu")
 
 
-def test_pairs_of_a_model_with_one_segment_type_are_of_that_type(models, tmp_path):
-    shutil.copytree(models("pairs"), tmp_path / "one")
-    state = load_file(tmp_path / "one/model.safetensors")
-    table = "bert.embeddings.token_type_embeddings.weight"
-    save_file(state | {table: state[table][:1].clone()}, tmp_path / "one/model.safetensors", {"format": "pt"})
-    change_json(tmp_path / "one/config.json", type_vocab_size=1)
-    model = BertForSequenceClassification.from_pretrained(tmp_path / "one").eval()
-    inputs = MyBertTokenizer.from_pretrained(tmp_path / "one")("who is bert", "bert sings", return_tensors="pt")
-    with torch.no_grad():
-        reference = model(**inputs | {"token_type_ids": torch.zeros_like(inputs["input_ids"])}).logits.softmax(-1)
-    found = Predictor(str(tmp_path / "one"), device="cpu")([("who is bert", "bert sings")])
-    assert np.allclose(list(found[0]["scores"].values()), reference[0], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("head", "row"),
     [
         ("reader", {"question": "who sings", "context": "ann sings in rome"}),
         ("chooser", {"context": "the sea", "choices": ["is dull", "sings"]}),
         ("tagger", {"tokens": ["ann", "sings"]}),
+        ("pairs", {"text": "who is bert", "text_pair": "bert sings"}),
     ],
 )
 def test_every_task_reads_a_model_with_one_segment_type(models, tmp_path, head, row):

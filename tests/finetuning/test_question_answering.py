@@ -109,26 +109,6 @@ def test_the_target_of_a_window_is_the_answer_or_cls_and_decodes_to_the_answer(t
     assert made.score(predicted, made.references(rows)) == {"exact_match": 1, "f1": 1}
 
 
-def test_the_best_spans_equal_those_of_brute_force(tiny_checkpoint):
-    tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    rows = Dataset.from_list([{**ROW, "context": "the good film, a bad  book"}])
-    made = task(max_answer_length=3, n_best=50)
-    features = made.features(rows, tokenizer, training=False)
-    size, generator = len(features[0]["input_ids"]), np.random.default_rng(0)
-    logits = generator.normal(size=(size, 2)).astype(np.float32)
-    first, offsets = features[0]["first"], features[0]["offsets"]
-    spans = {
-        (offsets[i][0], offsets[j][1]): float(logits[first + i, 0]) + float(logits[first + j, 1])
-        for i in range(len(offsets))
-        for j in range(i, min(i + 3, len(offsets)))
-    }
-    (predicted,) = made.decode([logits], features, rows)
-    assert [(one["start"], one["end"]) for one in predicted["n_best"]] == sorted(spans, key=spans.get, reverse=True)
-    best = max(spans.values())
-    assert predicted["no_answer_score"] == pytest.approx(float(logits[0, 0]) + float(logits[0, 1]) - best)
-    assert all(one["answer"] == rows[0]["context"][one["start"] : one["end"]] for one in predicted["n_best"])
-
-
 def test_without_unanswerable_rows_there_is_always_an_answer_and_the_first_line_counts_them():
     unanswerable = {**ROW, "answers": NONE}
     for rows, threshold, counts in (

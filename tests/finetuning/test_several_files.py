@@ -94,45 +94,6 @@ def test_a_model_trained_on_two_files_is_that_of_one_and_bad_rows_have_their_fil
     assert f"1 of 31 lines cannot be used: line 3 of {bad}: the label is missing" in capsys.readouterr().err
 
 
-def test_rows_of_one_file_name_it_once(finetune, opinions, write_rows, capsys):
-    empty = [{"text": "a film", "label": None}] * 4
-    first, second = write_rows("a.jsonl", [*opinions, *empty]), write_rows("b.jsonl", empty[:1])
-    lines, size = len(opinions), len(opinions) + 5
-    assert finetune("text-classification", "--train", first, second) == 2
-    named = ", ".join(str(lines + number) for number in range(1, 5))
-    message = f"5 of {size} lines cannot be used: lines {named} of {first}, 1 of {second}: the label is missing"
-    assert message in capsys.readouterr().err
-
-
-def test_a_label_that_the_training_rows_lack_has_a_remedy(finetune, opinions, write_rows, capsys):
-    train, fine = write_rows("train.jsonl", opinions), [{"text": "a fine film", "label": "fine"}]
-    test = write_rows("test.jsonl", [*opinions[:3], *fine])
-    assert finetune("text-classification", "--train", train, "--test", test) == 2
-    message = "line 4: the label 'fine' is not among the 2 trained on (bad, good); correct them, or move a row of each"
-    message += " label that the training rows lack into a file of --train, or leave them out by --errors skip"
-    assert message in capsys.readouterr().err
-    missing = write_rows("missing.jsonl", [*opinions[:3], {"text": "a film", "label": None}])
-    assert finetune("text-classification", "--train", train, "--test", missing) == 2
-    assert "the label is missing; correct them, or leave them out by" in capsys.readouterr().err
-
-
-def test_several_labels_in_a_cell_that_the_training_rows_lack_have_a_remedy(finetune, opinions, write_rows, capsys):
-    several = [{"text": f"a long film {number}", "label": "bad;good"} for number in range(3)]
-    train = write_rows("train.jsonl", [*opinions, *several])
-    test = write_rows("test.jsonl", [*opinions[:3], {"text": "a fine film", "label": "good;bad"}])
-    assert finetune("text-classification", "--train", train, "--test", test) == 2
-    message = "correct them, or read several labels in a cell by --label-separator ';', if 'bad;good' is several"
-    assert message in capsys.readouterr().err
-
-
-def test_files_with_other_columns_are_refused(finetune, opinions, write_rows, capsys):
-    pairs = [{"sentence1": "a film", "sentence2": "a book", "label": "good"}]
-    words = ("--train", write_rows("a.jsonl", opinions), write_rows("b.jsonl", pairs))
-    assert finetune("text-classification", *words) == 2
-    error = capsys.readouterr().err
-    assert "the files must have the same columns" in error and "b.jsonl has label, text, text_pair" in error
-
-
 def test_words_with_tags_and_texts_with_spans_are_trained_together(tiny_checkpoint, write_rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_rows("old.jsonl", [{"tokens": ["the", "film"], "tags": ["O", "B-ART"]}])
@@ -196,20 +157,6 @@ def test_of_several_controls_each_is_a_column(tiny_checkpoint, tmp_path):
     assert alone.rows["label"][:] == ["good", None, "good"]
 
 
-def test_few_rows_with_several_labels_beside_single_ones_are_named(finetune, opinions, write_rows, tmp_path, capsys):
-    write_lines(tmp_path / "new.jsonl", [{"text": f"a {n}", "label": ["bad", "good"][: 1 + n % 2]} for n in range(3)])
-    words = ("text-classification", "--train", write_rows("old.jsonl", opinions), tmp_path / "new.jsonl")
-    assert finetune(*words) == 2
-    error = capsys.readouterr().err
-    assert f"line 2 of {tmp_path / 'new.jsonl'}: 2 labels, ['bad', 'good'], where one is expected; --problem" in error
-    assert "1 of" in error and finetune(*words, "--problem", "single-label") == 2
-    assert "1 of" in (error := capsys.readouterr().err) and "--problem multi-label" not in error
-    assert finetune(*words, "--errors", "skip", "--max-steps", 1, output="skipped") == 0
-    assert "single label: 2 labels" in capsys.readouterr().out
-    assert finetune(*words, "--problem", "multi-label", "--max-steps", 1, output="several") == 0
-    assert "several labels: 2 labels" in capsys.readouterr().out
-
-
 def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_rows, tmp_path, capsys):
     empty = tmp_path / "empty.csv"
     pd.DataFrame({"text": [row["text"] for row in opinions[:3]], "label": ["", " ", "bad"]}).to_csv(empty, index=False)
@@ -224,46 +171,53 @@ def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_ro
     assert sum(data[part]["rows"] for part in ("train", "validation") if part in data) == len(opinions)
 
 
-def test_replaced_rows_are_counted_and_those_with_another_label(finetune, opinions, write_rows, tmp_path, capsys):
-    again = [
-        opinions[0],
-        opinions[1] | {"label": "bad", "text": f" {opinions[1]['text']} "},
-        {"text": "it", "label": "bad"},
-    ]
-    words = ("--train", write_rows("old.jsonl", opinions), write_rows("again.jsonl", again), "--dry-run")
-    assert finetune("text-classification", *words) == 0
-    printed = capsys.readouterr().out
-    assert "corrected by rows of later files: 2 rows, 1 with another label\n" in printed
+def labelled(**texts) -> list[dict]:
+    return [{"text": text.replace("_", " "), "label": label} for text, label in texts.items()]
 
 
-def test_words_beside_training_rows_with_lists_are_refused_with_the_remedy(
-    finetune, opinions, write_rows, tmp_path, capsys
+EMPTY = [{"text": "a film", "label": None}]
+IN_CELLS = [{"text": f"a long film {number}", "label": "bad;good"} for number in range(3)]
+WITH_SEVERAL = [{"text": f"a {number}", "label": ["bad", "good"][: 1 + number % 2]} for number in range(3)]
+AGAIN = labelled(a_good_film="good", _a_fine_film_="bad", it="bad")
+EQUAL = [{"text": "A  film", "label": "good"}, *labelled(a_film="bad", a_book="bad")]
+MOVED = (
+    "line 2: the label 'fine' is not among the 2 trained on (bad, good); correct them, or move a row of each label "
+    "that the training rows lack into a file of --train, or leave them out by --errors skip"
+)
+CELLS = "correct them, or read several labels in a cell by --label-separator ';', if 'bad;good' is several"
+ONE_EXPECTED = "1 of 51 lines cannot be used: line 2 of b.jsonl: 2 labels, ['bad', 'good'], where one is expected"
+CHECKED = [  # of a.jsonl more rows than the opinions, or lists of labels; b.jsonl, test.jsonl, options, what is printed
+    (EMPTY * 4, EMPTY, None, "", "5 of 53 lines cannot be used: lines 49, 50, 51, 52 of a.jsonl, 1 of b.jsonl: the"),
+    ([], None, labelled(film="good", book="fine"), "", MOVED),
+    ([], None, [*labelled(film="good"), *EMPTY], "", "the label is missing; correct them, or leave them out by"),
+    (IN_CELLS, None, labelled(film="good", a_fine_film="good;bad"), "", CELLS),
+    ([], [{"sentence1": "a", "sentence2": "b", "label": "good"}], None, "", "b.jsonl has label, text, text_pair"),
+    ([], WITH_SEVERAL, None, "", f"{ONE_EXPECTED}; --problem"),
+    ([], WITH_SEVERAL, None, "--problem single-label", f"{ONE_EXPECTED}; correct"),
+    ([], WITH_SEVERAL, None, "--errors skip --dry-run", "single label: 2 labels"),
+    ([], WITH_SEVERAL, None, "--problem multi-label --dry-run", "several labels: 2 labels"),
+    ([], AGAIN, None, "--dry-run", "corrected by rows of later files: 2 rows, 1 with another label\n"),
+    (None, None, labelled(film="good"), "", "for one label a text, add --problem single-label"),
+    (None, None, labelled(film="good"), "--problem single-label --dry-run", "single label: 2 labels"),
+    (
+        [],
+        EQUAL,
+        None,
+        "--dry-run",
+        "equal texts and different labels: 1 (lines 1 (good) and 2 of b.jsonl (bad)); corr",
+    ),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "test", "options", "printed"), CHECKED)
+def test_rows_of_several_files_are_checked_together(
+    finetune, opinions, write_rows, tmp_path, monkeypatch, capsys, first, second, test, options, printed
 ):
-    write_lines(tmp_path / "train.jsonl", [row | {"label": [row["label"]]} for row in opinions])  # as doccano exports
-    words = ("--train", tmp_path / "train.jsonl", "--test", write_rows("test.jsonl", opinions[:4]), "--dry-run")
-    assert finetune("text-classification", *words) == 2
-    assert "for one label a text, add --problem single-label" in capsys.readouterr().err
-    assert finetune("text-classification", *words, "--problem", "single-label") == 0
-    assert "single label: 2 labels" in capsys.readouterr().out
-
-
-def test_equal_texts_with_different_labels_are_named_with_their_files(
-    finetune, write_rows, opinions, tmp_path, capsys
-):
-    extra = [
-        {"text": "A  film", "label": "good"},
-        {"text": "a film", "label": "bad"},
-        {"text": "a book", "label": "bad"},
-    ]
-    old = write_rows("old.jsonl", [*opinions, {"text": "the book", "label": "bad"}])
-    new = write_rows("new.jsonl", [*extra, {"text": "a  book", "label": "bad"}])
-    assert finetune("text-classification", "--train", old, new, "--max-steps", 1) == 0
-    line = f"equal texts and different labels: 1 (lines 1 (good) and 2 of {new} (bad)); correct one"
-    assert line in capsys.readouterr().out
-    rows = [{"text": "a film", "label": ["good", "long"]}, {"text": "a film", "label": ["long", "good"]}]
-    rows += [{"text": f"a {n}", "label": []} for n in range(3)]
-    assert (
-        finetune("text-classification", "--train", write_rows("several.jsonl", rows), "--max-steps", 1, output="two")
-        == 0
-    )
-    assert "different labels" not in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    in_lists = [{**row, "label": [row["label"]]} for row in opinions]  # as doccano exports
+    write_rows("a.jsonl", in_lists if first is None else [*opinions, *first])
+    for name, rows in (("b.jsonl", second), ("test.jsonl", test)):
+        write_rows(name, rows or [])
+    words = ["a.jsonl", *(["b.jsonl"] if second else []), *(["--test", "test.jsonl"] if test else [])]
+    assert finetune("text-classification", "--train", *words, *options.split()) == (0 if "--dry-run" in options else 2)
+    assert printed in "".join(capsys.readouterr())
