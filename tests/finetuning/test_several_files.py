@@ -186,7 +186,8 @@ MOVED = (
 )
 CELLS = "correct them, or read several labels in a cell by --label-separator ';', if 'bad;good' is several"
 ONE_EXPECTED = "1 of 51 lines cannot be used: line 2 of b.jsonl: 2 labels, ['bad', 'good'], where one is expected"
-CHECKED = [  # of a.jsonl more rows than the opinions, or lists of labels; b.jsonl, test.jsonl, options, what is printed
+BOTH = [{"text": "a sea", "label": labels} for labels in (["bad", "good"], ["good", "bad"])]
+CHECKED = [  # what a.jsonl has beside the opinions, or lists of labels; b.jsonl, test.jsonl, options, what is printed
     (EMPTY * 4, EMPTY, None, "", "5 of 53 lines cannot be used: lines 49, 50, 51, 52 of a.jsonl, 1 of b.jsonl: the"),
     ([], None, labelled(film="good", book="fine"), "", MOVED),
     ([], None, [*labelled(film="good"), *EMPTY], "", "the label is missing; correct them, or leave them out by"),
@@ -197,6 +198,7 @@ CHECKED = [  # of a.jsonl more rows than the opinions, or lists of labels; b.jso
     ([], WITH_SEVERAL, None, "--errors skip --dry-run", "single label: 2 labels"),
     ([], WITH_SEVERAL, None, "--problem multi-label --dry-run", "several labels: 2 labels"),
     ([], AGAIN, None, "--dry-run", "corrected by rows of later files: 2 rows, 1 with another label\n"),
+    (None, BOTH, None, "--dry-run", "several labels: 2 labels"),
     (None, None, labelled(film="good"), "", "for one label a text, add --problem single-label"),
     (None, None, labelled(film="good"), "--problem single-label --dry-run", "single label: 2 labels"),
     (
@@ -204,7 +206,7 @@ CHECKED = [  # of a.jsonl more rows than the opinions, or lists of labels; b.jso
         EQUAL,
         None,
         "--dry-run",
-        "equal texts and different labels: 1 (lines 1 (good) and 2 of b.jsonl (bad)); corr",
+        "equal texts and different labels: 1 (lines 1 (good) and 2 of b.jsonl (bad))",
     ),
 ]
 
@@ -220,4 +222,5 @@ def test_rows_of_several_files_are_checked_together(
         write_rows(name, rows or [])
     words = ["a.jsonl", *(["b.jsonl"] if second else []), *(["--test", "test.jsonl"] if test else [])]
     assert finetune("text-classification", "--train", *words, *options.split()) == (0 if "--dry-run" in options else 2)
-    assert printed in "".join(capsys.readouterr())
+    found = "".join(capsys.readouterr())
+    assert printed in found and ("different labels" in found) == (second is EQUAL)
