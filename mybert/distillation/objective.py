@@ -20,11 +20,11 @@ class Distillation(Pretraining):
     """The weighted sum of the losses of pretraining and of a `Comparison`.
 
     Args:
-        corpora, options: as in `Pretraining`.
+        corpus, options: as in `Pretraining`.
     """
 
-    def __init__(self, comparison: Comparison, *corpora: datasets.Dataset, **options: Any):
-        super().__init__(*corpora, **options)
+    def __init__(self, comparison: Comparison, corpus: datasets.Dataset, **options: Any):
+        super().__init__(corpus, **options)
         self.comparison, self._own_parts = comparison, self.loss_parts
         self.loss_parts = (*self.loss_parts, *(f"{name}_loss" for name in comparison.names))
 

@@ -10,12 +10,11 @@ import torch
 from datasets import Dataset
 from torch import Tensor, nn
 from transformers import EvalPrediction, PreTrainedConfig
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
 from mybert.tasks.base import Task
-from mybert.training.objective import Course, Objective
+from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
 
@@ -93,28 +92,6 @@ class Finetuning(Objective):
         if value == state.best_metric and metrics["eval_loss"] < losses.get(state.best_global_step or 0, -math.inf):
             state.best_global_step, is_best = state.global_step, True
         self.trainer.control.should_save |= is_best and arguments.load_best_model_at_end
-
-
-class Shuffling(Course):
-    """Rows in random order, in groups of similar length with `group_by_length`."""
-
-    def sampler(self) -> "EpochLengthSampler | None":
-        if self.args.train_sampling_strategy != "group_by_length":
-            return None
-        lengths = [len(ids) for ids in self.trainer.train_dataset["input_ids"][:]]
-        together = self.args.train_batch_size * self.args.gradient_accumulation_steps
-        return EpochLengthSampler(together, lengths=lengths, seed=self.trainer.order_seed)
-
-
-class EpochLengthSampler(LengthGroupedSampler):
-    """Groups by length in an order that depends on seed and epoch only, so that a resumed epoch continues it."""
-
-    def __init__(self, batch_size: int, lengths: list[int], seed: int):
-        super().__init__(batch_size, lengths=lengths, generator=torch.Generator())
-        self.seed = seed
-
-    def set_epoch(self, epoch: int) -> None:
-        self.generator.manual_seed(self.seed + epoch)
 
 
 class WeightedLoss:

@@ -16,7 +16,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from mybert.artifacts.manifest import RESULTS, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.objective import Finetuning, Scoring, Shuffling, WeightedLoss
+from mybert.finetuning.objective import Finetuning, Scoring, WeightedLoss
 from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.run_data import RunData
 from mybert.finetuning.settings import FinetuneSettings
@@ -198,7 +198,6 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrai
         scoring = Scoring(task, data.validation_features, data.splits["validation"].rows, model.config)
     return RunTrainer(
         objective=Finetuning(soft_labels, settings.freeze == "encoder"),
-        course=Shuffling(),
         model=model,
         args=arguments,
         data_collator=soft_labels.collator(collate) if soft_labels else collate,

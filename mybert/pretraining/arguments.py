@@ -45,8 +45,6 @@ def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, st
         check_schedule_settings(settings, arguments)
     if settings.initial_weights != "random" and stage != STAGE:
         raise UserError(f"`mybert {stage}` has no --initial-weights")
-    if arguments.train_sampling_strategy == "group_by_length" and settings.max_tokens_per_batch is None:
-        raise UserError("train_sampling_strategy group_by_length needs --max-tokens-per-batch")
     if arguments.fsdp and arguments.device.type == "cpu":  # accelerate would silently keep whole copies
         raise UserError("--fsdp has no effect on the CPU, where each process holds the whole model; leave it out")
     if settings.optimizer == "muon" and arguments.optim != type(arguments).optim:
@@ -60,8 +58,6 @@ def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, st
 
 def check_schedule_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
     """Raises a UserError for arguments that have no effect with a schedule or a time budget."""
-    if arguments.train_sampling_strategy == "group_by_length":
-        raise UserError("--train-sampling-strategy group_by_length has no effect with a schedule; leave it out")
     if IntervalStrategy.EPOCH in (arguments.eval_strategy, arguments.save_strategy, arguments.logging_strategy):
         raise UserError("with a schedule or a time budget, log, evaluate and save by steps, not by epoch")
     if settings.time_budget is not None:

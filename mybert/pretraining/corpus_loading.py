@@ -87,16 +87,3 @@ def _load_examples(folder: Path) -> datasets.Dataset:
     if not len(examples):
         raise UserError(f"{folder} has no examples")
     return examples
-
-
-def check_second_corpus(first: Corpus, second: Corpus) -> None:
-    """Raises a UserError if the two corpora cannot be read in one run."""
-    if different := second.tokenizer.difference_from(first.tokenizer):
-        raise UserError(f"{second.folder} has another {different} than {first.folder}; build both with one tokenizer")
-    if second.has_pairs != first.has_pairs:
-        raise UserError(
-            f"only one of {first.folder} and {second.folder} has sentence pairs; build both with them, or both with "
-            "--no-nsp"
-        )
-    if second.train.features != first.train.features:
-        raise UserError(f"{second.folder} has columns {second.train.features}, {first.folder} {first.train.features}")

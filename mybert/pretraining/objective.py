@@ -33,14 +33,13 @@ class Pretraining(Objective):
     and index only, so a resumed run reproduces it.
 
     Args:
-        corpora: examples written by `mybert corpus`; the second one is read in the last steps (see `Passes`).
-        course: passes over the corpora, or a schedule of length, batch size and masking, which may end by a clock.
+        corpus: examples written by `mybert corpus`.
+        course: passes over the corpus, or a schedule of length, batch size and masking, which may end by a clock.
         muon: train with `MuonAdamW` instead of the optimizer of the arguments.
         peak_flops: floating point operations per second that a device could do (default: measured).
 
     Attributes:
-        examples: those of all corpora.
-        lengths: tokens of the examples of each corpus, (N,).
+        lengths: tokens of the examples, (N,).
     """
 
     remedy = (
@@ -50,15 +49,14 @@ class Pretraining(Objective):
 
     def __init__(
         self,
-        *corpora: datasets.Dataset,
+        corpus: datasets.Dataset,
         course: Passes | Pace | None = None,
         muon: bool = False,
         peak_flops: float | None = None,
     ):
         self.course, self._muon = course or Passes(), muon
         self._peak, self._measures_peak = peak_flops or 0.0, not peak_flops
-        self.lengths = [example_lengths(corpus) for corpus in corpora]
-        self.examples = ExampleDataset(corpora[0] if len(corpora) == 1 else datasets.concatenate_datasets([*corpora]))
+        self.lengths, self.examples = example_lengths(corpus), ExampleDataset(corpus)
         self.loss_parts = ("mlm_loss", "nsp_loss")[: 1 + self.examples.has_pairs]
         self._pairs_in_step: Tensor | None = None
         self._token_counts: Tensor | None = None
@@ -89,9 +87,6 @@ class Pretraining(Objective):
         return Phase(shape, steps, each_step, sequences, costs)
 
     # Losses
-
-    def describe_step(self, step: int) -> str:
-        return f", computed from {self.course.name_examples(step)}"
 
     def count(self, batches: Sequence[Mapping[str, Any]]) -> None:
         """Counts the pairs of a step."""

@@ -56,7 +56,7 @@ class Pace(Course, TrainerCallback):
 
     def begin(self, trainer: RunTrainer) -> None:
         super().begin(trainer)
-        self.lengths = trainer.objective.lengths[0]
+        self.lengths = trainer.objective.lengths
         if self.clock is None and self.args.max_steps <= 0:
             # as many tokens as `num_train_epochs` passes over whole examples; the sampler has one epoch with all steps
             tokens = self.args.num_train_epochs * self.lengths.sum()
@@ -142,11 +142,6 @@ class Pace(Course, TrainerCallback):
         """The share of a run with a time budget: `steps` itself if below 1, otherwise of the expected steps."""
         return steps if steps < 1 else min(steps / max(self._expected_steps or 1, 1), 1)
 
-    def name_examples(self, step: int) -> str:
-        keys = sorted(key for draw in self.batches.drawn(step) for key in self.batches.keys(draw))
-        numbers = ", ".join(str(index) for _, index in keys)
-        return f"examples {numbers} in pass {keys[0][0] + 1} over the corpus" if keys else "examples no longer known"
-
     # Costs
 
     @cached_property
@@ -178,7 +173,7 @@ class Pace(Course, TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Counts epochs by the examples read; with a clock, reads it and logs, evaluates, saves and stops by it."""
         state.epoch = self.batches.position(state.global_step) / len(self.lengths)
-        self.batches.forget(state.global_step - 2 * max(int(state.logging_steps), 50))
+        self.batches.forget(state.global_step)
         if self.clock is not None:
             self.keep_reserve()
             self._read_clock(state)

@@ -76,7 +76,7 @@ def write_report(
         "idle_share": idle_share_of_run(trainer.state.log_history),
         "settings": settings.of_training(),
         "training_arguments": trainer.args.to_dict(),
-        "corpus_tokens": sum(int(lengths.sum()) for lengths in trainer.objective.lengths),
+        "corpus_tokens": int(trainer.objective.lengths.sum()),
         "versions": versions(),
         **more,
     }

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transformers import TrainingArguments, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -17,7 +17,7 @@ from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted, with_unit
 from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments, given_options
-from mybert.pretraining.corpus_loading import Corpus, check_second_corpus
+from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.data.scheduled_batches import Schedule
@@ -98,33 +98,33 @@ def pretrain(
     folder = checkpoint = None
     damaged: dict[Path, str] = {}
     if not settings.dry_run:
-        inputs = [getattr(settings, name) for name in ("corpus", "phase2_corpus", "init_from", *variant.inputs)]
+        inputs = [getattr(settings, name) for name in ("corpus", "init_from", *variant.inputs)]
         folder = RunFolder(settings, variant.stage, inputs)
         folder.keep_precision(arguments)
         checkpoint, damaged = _find_checkpoint(folder, arguments.process_index)
-    corpora = [Corpus.load(name) for name in (settings.corpus, settings.phase2_corpus) if name is not None]
-    for second in corpora[1:]:
-        check_second_corpus(corpora[0], second)
+    corpus = Corpus.load(str(settings.corpus))
     budget = None
     if settings.time_budget is not None:
         clock = ClockProgress(settings.time_budget, started)
         given = given_options(settings, arguments) | {*variant.fixed}
-        budget = Budget.prepare(settings, arguments, corpora[0], clock, folder, given)
+        budget = Budget.prepare(settings, arguments, corpus, clock, folder, given)
         settings = budget.plan.apply(settings, arguments, given)
         if settings.dry_run:
             return Path(settings.output)
     if folder:
-        known = _identities(settings, corpora, variant.inputs)
+        checkpoints = {name: getattr(settings, name) for name in ("init_from", *variant.inputs)}
+        known = {name: identity(path) for name, path in checkpoints.items() if path is not None}
+        known |= {"corpus": corpus.identity()}
         folder.check_same(settings, known, arguments, decisive_arguments(arguments))
-    start = _start(settings, arguments, corpora, variant, is_new=checkpoint is None)
+    start = _start(settings, arguments, corpus, variant, is_new=checkpoint is None)
     stop = StopOnSignal(variant.command or variant.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             arguments.output_dir = temporary
-            _train(_build_trainer(settings, arguments, corpora, start, stop, None), settings, stop, None)
+            _train(_build_trainer(settings, arguments, corpus, start, stop, None), settings, stop, None)
         return Path(settings.output)
     arguments.output_dir = settings.output
-    trainer = _build_trainer(settings, arguments, corpora, start, stop, budget)
+    trainer = _build_trainer(settings, arguments, corpus, start, stop, budget)
     with folder.opened(trainer):
         if arguments.process_index == 0:
             if budget:
@@ -146,17 +146,17 @@ class Start(NamedTuple):
 
 
 def _start(
-    settings: PretrainSettings, arguments: TrainingArguments, corpora: list[Corpus], variant: Variant, is_new: bool
+    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, variant: Variant, is_new: bool
 ) -> Start:
     set_seed(arguments.seed)
-    longest = max(corpus.shape.longest for corpus in corpora)
-    model, objective = variant.build(settings, corpora[0].tokenizer, longest)
+    model, objective = variant.build(settings, corpus.tokenizer, corpus.shape.longest)
     if settings.initial_weights == "text" and is_new:
-        initialize_from_text(model, corpora[0], arguments.seed)
+        initialize_from_text(model, corpus, arguments.seed)
     finish = variant.adjust(model) if variant.adjust else None
-    corpora[0].tokenizer.model_max_length = trained_length(settings, model, longest)  # where pipelines truncate
+    # where pipelines truncate
+    corpus.tokenizer.model_max_length = trained_length(settings, model, corpus.shape.longest)
     if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
-        arguments.ddp_find_unused_parameters = not corpora[0].has_pairs
+        arguments.ddp_find_unused_parameters = not corpus.has_pairs
     return Start(model, objective, finish)
 
 
@@ -174,35 +174,25 @@ def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict
     return checkpoint, damaged
 
 
-def _identities(
-    settings: PretrainSettings, corpora: list[Corpus], others: tuple[str, ...]
-) -> dict[str, dict[str, Any]]:
-    """The inputs of the run by the names of their settings."""
-    inputs = dict(zip(("corpus", "phase2_corpus"), (corpus.identity() for corpus in corpora), strict=False))
-    checkpoints = {name: getattr(settings, name) for name in ("init_from", *others)}
-    return inputs | {name: identity(path) for name, path in checkpoints.items() if path is not None}
-
-
 def _build_trainer(
     settings: PretrainSettings,
     arguments: TrainingArguments,
-    corpora: list[Corpus],
+    corpus: Corpus,
     start: Start,
     stop: StopOnSignal,
     budget: Budget | None,
 ) -> RunTrainer:
-    first = corpora[0]
-    if first.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
+    if corpus.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
         if arguments.process_index == 0:
-            print(f"{first.folder} has no held-out documents: the run is not evaluated")
+            print(f"{corpus.folder} has no held-out documents: the run is not evaluated")
         arguments.eval_strategy = IntervalStrategy.NO
-    masker = Masker.from_tokenizer(first.tokenizer, **settings.masking_rules(arguments.seed))
-    course: Passes | Pace = Passes(settings.phase2_share, settings.max_tokens_per_batch)
+    masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
+    course: Passes | Pace = Passes(settings.max_tokens_per_batch)
     if settings.is_scheduled:
-        tokens = arguments.per_device_train_batch_size * first.shape.mean_length
-        course = Pace(Schedule.of(settings, first.shape.longest, tokens), **(budget.of_pace() if budget else {}))
+        tokens = arguments.per_device_train_batch_size * corpus.shape.mean_length
+        course = Pace(Schedule.of(settings, corpus.shape.longest, tokens), **(budget.of_pace() if budget else {}))
     objective = start.objective(
-        *(corpus.train for corpus in corpora),
+        corpus.train,
         course=course,
         muon=settings.optimizer == "muon",
         peak_flops=settings.peak_flops,
@@ -210,11 +200,11 @@ def _build_trainer(
     with explain_unusable():
         trainer = objective.trainer_of(
             arguments,
-            budget.held_out(first.validation) if budget else first.validation,
+            budget.held_out(corpus.validation) if budget else corpus.validation,
             model=start.model,
             data_collator=PretrainingCollator(masker),
             skip_nonfinite=settings.on_nonfinite == "skip",
-            processing_class=first.tokenizer,
+            processing_class=corpus.tokenizer,
             stop=stop,
             dry_run=settings.dry_run,
             callbacks=[budget] if budget else None,

@@ -102,8 +102,7 @@ class PretrainSettings(TextOptions, RunOptions):
     masking_seed: int | None = declare.seeds(None, "Seed of the masks (default: --seed).")
     max_tokens_per_batch: int | None = declare.batches(
         None,
-        "Maximum number of real tokens per batch; replaces --per-device-train-batch-size. Batches have sequences of "
-        "similar length with --train-sampling-strategy group_by_length.",
+        "Maximum number of real tokens per batch; replaces --per-device-train-batch-size.",
         least=1,
     )
     start_tokens_per_batch: int | None = declare.batches(
@@ -114,16 +113,8 @@ class PretrainSettings(TextOptions, RunOptions):
     )
     length_schedule: list[str] = declare.training(
         default_factory=list,
-        help="Sequence lengths, each with the share of the run until which it is used, such as 32:0.3 64:0.6 128. "
-        "Shorter sequences are random excerpts of the examples.",
-    )
-    phase2_corpus: str | None = declare.data(
-        None,
-        "Second folder of examples for the last steps, usually of 512 tokens, built with the same tokenizer.",
-        reads=EXAMPLES,
-    )
-    phase2_share: float = declare.data(
-        0.1, "Share of the steps that read the second corpus, in (0, 1).", within="(0, 1)"
+        help="Sequence lengths, each with the share of the run until which it is used, such as 32:0.3 64:0.6 128, or "
+        "128:0.9 512 as in the paper. Shorter sequences are random excerpts of the examples.",
     )
     on_nonfinite: str = declare.training(
         "stop", "What to do if a gradient is not finite: stop (the run) or skip (the step).", choices=("stop", "skip")
@@ -157,7 +148,6 @@ class PretrainSettings(TextOptions, RunOptions):
         self._check_schedule()
         seed = self.masking_seed
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
-        check_effect(self, "phase2_share", self.phase2_corpus, "without --phase2-corpus")
 
     def _check_schedule(self) -> None:
         if self.length_schedule:
@@ -165,11 +155,6 @@ class PretrainSettings(TextOptions, RunOptions):
         if self.start_tokens_per_batch is not None and self.max_tokens_per_batch is None and not self.time_budget:
             raise UserError(
                 "--start-tokens-per-batch needs --max-tokens-per-batch, the number of tokens at the end of the run"
-            )
-        if self.is_scheduled and self.phase2_corpus is not None:
-            raise UserError(
-                "--phase2-corpus cannot be used with --time-budget, --length-schedule, --start-tokens-per-batch or "
-                "--start-mlm-probability: a schedule reads one corpus"
             )
 
     def of_training(self) -> dict[str, Any]:
@@ -244,8 +229,5 @@ class PretrainingOptions(TrainingOptions):
     @classmethod
     def check_values(cls, given: Any) -> None:
         super().check_values(given)
-        if given.train_sampling_strategy not in ("random", "group_by_length"):
-            raise UserError(
-                f"train_sampling_strategy {given.train_sampling_strategy} is not supported: random, or "
-                "group_by_length with --max-tokens-per-batch"
-            )
+        if given.train_sampling_strategy != "random":
+            raise UserError(f"train_sampling_strategy {given.train_sampling_strategy} is not supported; leave it out")

@@ -385,8 +385,6 @@ class PretrainKeywords(TrainerKeywords, CommandKeywords, TextKeywords, total=Fal
     max_tokens_per_batch: int | None
     start_tokens_per_batch: int | None
     length_schedule: Name | Sequence[Name]
-    phase2_corpus: Name | None
-    phase2_share: float
     on_nonfinite: Literal["stop", "skip"]
     peak_flops: float | None
     keep_checkpoints: int | None

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from accelerate import PartialState
@@ -45,15 +45,14 @@ class NonFiniteSteps:
     Args:
         skip: skip steps whose gradient is not finite; otherwise the run stops.
         float16: a gradient scaler handles overflowing gradients itself.
-        describe: names the data of a step, counted from 0, for messages.
         remedy: what the user can do, for messages.
 
     Attributes:
         skipped: the steps that were skipped, counted from 0.
     """
 
-    def __init__(self, skip: bool, float16: bool, describe: Callable[[int], str], remedy: str):
-        self.skip, self.float16, self.describe, self.remedy = skip, float16, describe, remedy
+    def __init__(self, skip: bool, float16: bool, remedy: str):
+        self.skip, self.float16, self.remedy = skip, float16, remedy
         self.skipped: list[int] = []
         self._pending: tuple[int, DeferredRead] | None = None
         self._overflowed = 0
@@ -106,12 +105,11 @@ class NonFiniteSteps:
         if not self.skip:
             self._fail(step, f"the gradient norm is {norm}")
         self.skipped.append(step)
-        examples = self.describe(step)
         if PartialState().is_main_process:
-            logger.warning("step %d skipped: the gradient norm is %s%s", step + 1, norm, examples)
+            logger.warning("step %d skipped: the gradient norm is %s", step + 1, norm)
         if self.skipped[-_MAX_CONSECUTIVE:] == list(range(step - _MAX_CONSECUTIVE + 1, step + 1)):
             self._fail(step, f"no gradient was finite in the last {_MAX_CONSECUTIVE} steps")
         return True
 
     def _fail(self, step: int, message: str) -> None:
-        raise Diverged(f"step {step + 1}: {message}{self.describe(step)}; {self.remedy}")
+        raise Diverged(f"step {step + 1}: {message}; {self.remedy}")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import Sampler
 from transformers import TrainerState
 
 if TYPE_CHECKING:
@@ -52,10 +52,6 @@ class Objective:
     def optimizer(self, create: Callable[[], Optimizer]) -> Optimizer:
         """The optimizer; `create` is that of Trainer, which keeps an optimizer that the trainer has."""
         return create()
-
-    def describe_step(self, step: int) -> str:
-        """Names the data of a step, counted from 0, for messages."""
-        return ""
 
     # Evaluation
 
@@ -139,9 +135,6 @@ class Course:
     def batch_sampler(self) -> Sampler[Any] | None:
         """The batches; None for the examples of `sampler` in batches of equal numbers."""
         return None
-
-    def use_loader(self, loader: DataLoader[Any]) -> None:
-        """Called with each loader of the training data, before it is read."""
 
 
 def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

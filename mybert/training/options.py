@@ -66,6 +66,11 @@ class TrainingOptions:
             value = getattr(given, name)
             if isinstance(value, str) and Path(value).suffix and value[0] != "{" and not Path(value).is_file():
                 raise UserError(f"{flag_of(name)} {value}: there is no such file{did_you_mean(value)}")
+        if given.train_sampling_strategy == "group_by_length":
+            raise UserError(
+                "train_sampling_strategy group_by_length is not supported: nothing is computed for padding, so that "
+                "rows of similar length gain nothing"
+            )
         if given.bf16 and given.fp16:
             raise UserError("--bf16 and --fp16 exclude each other; remove one of them")
         for name, good, expected in (
@@ -85,7 +90,7 @@ DECISIVE = (
     *("warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
     *("label_smoothing_factor", "bf16", "fp16", "auto_find_batch_size", "average_tokens_across_devices"),
     *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "load_best_model_at_end"),
-    *("metric_for_best_model", "greater_is_better", "ignore_data_skip", "length_column_name"),
+    *("metric_for_best_model", "greater_is_better", "ignore_data_skip"),
 )
 """The training arguments that determine the weights of a finished run."""
 

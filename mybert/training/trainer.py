@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Sampler
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
@@ -85,7 +85,7 @@ class RunTrainer(Trainer):
         self.args.include_num_input_tokens_seen = "no"  # counted here, without a device synchronisation in every step
         float16 = self.accelerator.scaler is not None
         self.metrics = TrainingMetrics(self.objective.loss_parts, self.args.device, self.accelerator.gather)
-        self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.objective.describe_step, self.objective.remedy)
+        self.nonfinite = NonFiniteSteps(skip_nonfinite, float16, self.objective.remedy)
         self.history = History(writes=self.is_world_process_zero() and not dry_run)
         self.dry_run = dry_run
         if dry_run:
@@ -173,9 +173,9 @@ class RunTrainer(Trainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         batches = self.course.batch_sampler()
-        loader = super().get_train_dataloader() if batches is None else self._batched_loader(batches)
-        self.course.use_loader(loader)
-        return ignore_signals_in_workers(loader)
+        return ignore_signals_in_workers(
+            super().get_train_dataloader() if batches is None else self._batched_loader(batches)
+        )
 
     def _batched_loader(self, batches: Sampler[Any]) -> DataLoader[Any]:
         loader = DataLoader(
@@ -195,9 +195,6 @@ class RunTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         sampler = self.course.sampler()
         return super()._get_train_sampler(train_dataset) if sampler is None else sampler
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
-        return SequentialSampler(eval_dataset)  # predictions are matched to rows, also with group_by_length
 
     @property
     def order_seed(self) -> int:

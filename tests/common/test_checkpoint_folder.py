@@ -244,7 +244,6 @@ evaluate --model {model} --data nofile.csv --output o
 evaluate --model {model} --data have.csv --output have.csv
 pretrain --text nofile.txt --output o --max-steps 3
 pretrain --corpus nofolder --output o
-pretrain --corpus done --phase2-corpus nofolder --output o
 tokenizer no-match-*.txt --output o
 tokenizer have.txt --output done
 corpus have.txt --tokenizer ./nofolder --output o

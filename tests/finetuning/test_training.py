@@ -159,7 +159,7 @@ def test_a_run_killed_while_it_removes_checkpoints_is_finished(finetune, words, 
 STEPS = ("--eval-strategy", "steps", "--save-strategy", "steps", "--eval-steps", 2, "--save-steps", 2)
 SIGNALS = {
     "in its last step": ("training_step", 5, 5, ()),
-    "ordered by length": ("training_step", 8, 8, ("--seeds", 2, "--train-sampling-strategy", "group_by_length")),
+    "of several seeds": ("training_step", 8, 8, ("--seeds", 2)),
     "in the last step": ("training_step", 10, 10, ("--save-total-limit", 2)),
     "in the last step, inside an epoch": ("training_step", 7, 7, ("--max-steps", 7)),
     "between checkpoints": ("training_step", 3, 3, STEPS),
@@ -325,7 +325,7 @@ def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(
     start_processes, words, tiny_checkpoint, tmp_path
 ):
     shape = ("--num-train-epochs", 3, "--per-device-train-batch-size", 4, "--learning-rate", "5e-3", "--bootstrap", 0)
-    shape += ("--load-best-model-at-end", "false", "--train-sampling-strategy", "group_by_length", "--use-cpu", "true")
+    shape += ("--load-best-model-at-end", "false", "--use-cpu", "true")
 
     def start(output: str, *more, fault=None):
         argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / output)

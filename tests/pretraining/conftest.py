@@ -12,7 +12,6 @@ from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.objective import Pretraining
-from mybert.pretraining.passes import Passes
 from mybert.pretraining.run import pretrain
 from mybert.pretraining.settings import PretrainSettings
 
@@ -106,11 +105,9 @@ def make_trainer(tokenizer, pairs, tmp_path):
     def make(
         *,
         train=None,
-        second=None,
         dropout=0.1,
         output="run",
         model=None,
-        phase2_share=0.1,
         objective=None,
         trainer=None,
         **arguments,
@@ -122,8 +119,7 @@ def make_trainer(tokenizer, pairs, tmp_path):
             model = MyBertForPreTraining(MyBertConfig(**sizes, **dropouts))
         defaults = {"use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "eval_strategy": "no"}
         args = PretrainingArguments(output_dir=str(tmp_path / output), **(defaults | arguments))
-        corpora = [train or pairs(96), *([second] if second else [])]
-        return Pretraining(*corpora, course=Passes(phase2_share), **(objective or {})).trainer_of(
+        return Pretraining(train or pairs(96), **(objective or {})).trainer_of(
             args,
             pairs(37, seed=9),
             model=model,

@@ -32,8 +32,7 @@ MISTAKES = [  # " … " in a message stands for anything
     ("--learning-rate nan", "learning_rate: expected 0 or more, found nan"),
     ("--seed -1", "seed: expected 0 or more"),
     # schedules and budgets
-    ("--phase2-share 0.2", "has no effect without --phase2-corpus"),
-    ("--phase2-corpus x --length-schedule 16:0.5 24", "--phase2-corpus cannot be used"),
+    ("--train-sampling-strategy group_by_length", "nothing is computed for padding"),
     ("--start-tokens-per-batch 64", "--start-tokens-per-batch needs --max-tokens-per-batch"),
     ("--eval-strategy epoch --length-schedule 16:0.5 24", "by steps, not by epoch"),
     ("--time-budget 16s --max-steps 10", "--time-budget and --max-steps exclude each other"),

@@ -79,7 +79,7 @@ SCHEDULED = {
 
 @pytest.mark.parametrize(
     ("at", "how"),
-    [(14, {}), (14, {"max_tokens_per_batch": 300, "train_sampling_strategy": "group_by_length"}), (7, SCHEDULED)],
+    [(14, {}), (14, {"max_tokens_per_batch": 300}), (7, SCHEDULED)],
 )
 def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path, at, how):
     arguments = {"max_steps": 16, "save_steps": 7, "save_total_limit": None, "learning_rate": 1e-3, **how}
@@ -208,19 +208,6 @@ def test_a_corpus_without_held_out_documents_is_trained_on_without_evaluation(ru
     assert read_results(run(corpus=tmp_path / "corpus", max_steps=2))["metrics"] == {}
 
 
-def test_two_phases_are_one_run(run, corpus_folder, pairs, tokenizer, tmp_path):
-    """64 known examples in four steps, of which the last one is of the second corpus."""
-    examples = pairs(40, seed=8, longest=60)
-    examples.save_to_disk(tmp_path / "long")
-    tokenizer.save_pretrained(tmp_path / "long" / "tokenizer")
-    output = run(phase2_corpus=str(tmp_path / "long"), phase2_share=0.25, max_steps=4, save_strategy="no")
-    tokens = 0
-    for corpus, read in ((datasets.load_from_disk(corpus_folder), 48), (examples, 16)):
-        order = permutation(len(corpus), 42, 0)
-        tokens += sum(map(len, corpus[order[:read].tolist()]["input_ids"]))
-    assert read_results(output)["tokens_seen"] == tokens
-
-
 @pytest.mark.parametrize("family", ["bert", "mybert"])
 def test_training_continues_from_a_checkpoint_with_the_same_vocabulary(run, tokenizer, tmp_path, family):
     start = tmp_path / "start"
@@ -286,11 +273,6 @@ def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folde
     too_high = tmp_path / "too_high"
     pairs(3).save_to_disk(too_high)
     other.save_pretrained(too_high / "tokenizer")
-    unpaired = tmp_path / "unpaired"
-    pairs(3).remove_columns("next_sentence_label").save_to_disk(unpaired)
-    tokenizer.save_pretrained(unpaired / "tokenizer")
-    cased = shutil.copytree(corpus_folder, tmp_path / "cased")
-    BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=False).save_pretrained(cased / "tokenizer")
     cut = Path(bert_folder(tokenizer, tmp_path / "cut"))
     (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:1000])
     (tmp_path / "filled").mkdir()
@@ -301,8 +283,6 @@ def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folde
         ("is a file; build a corpus", {"corpus": tmp_path / "filled" / "mine.txt"}),
         ("must have the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
         ("rebuild the corpus", {"corpus": too_high}),
-        ("only one of .* has sentence pairs", {"phase2_corpus": str(unpaired)}),
-        ("another normalisation than", {"phase2_corpus": str(cased)}),
         ("another vocabulary", {"init_from": bert_folder(other, tmp_path / "other")}),
         ("only 16 positions", {"init_from": bert_folder(tokenizer, tmp_path / "short", positions=16)}),
         ("nowhere", {"init_from": str(tmp_path / "nowhere")}),

@@ -15,13 +15,10 @@ from mybert.pretraining.data.epoch_order import EpochSampler, TokenBudget
     lengths=st.lists(st.integers(16, 128), min_size=200, max_size=600),
     max_tokens=st.integers(300, 900),
     processes=st.integers(1, 5),
-    by_length=st.booleans(),
 )
-def test_an_epoch_is_cut_into_full_batches_in_equal_numbers_for_all_processes(
-    lengths, max_tokens, processes, by_length
-):
+def test_an_epoch_is_cut_into_full_batches_in_equal_numbers_for_all_processes(lengths, max_tokens, processes):
     lengths = np.array(lengths)
-    cuts = TokenBudget(lengths, max_tokens, seed=1, multiple=processes, by_length=by_length)
+    cuts = TokenBudget(lengths, max_tokens, seed=1, multiple=processes)
     for epoch in (0, 7):
         batches = cuts.epoch(epoch)
         tokens = [lengths[batch].sum() for batch in batches]
@@ -35,15 +32,6 @@ def test_batches_are_hardly_more_than_needed():
     lengths = np.random.default_rng(0).integers(16, 129, 20_000)
     cuts = TokenBudget(lengths, 4096, seed=0)
     assert cuts.batches <= 1.04 * lengths.sum() / 4096
-
-
-def test_by_length_batches_have_similar_lengths_and_a_random_order():
-    lengths = np.random.default_rng(0).integers(16, 513, 20_000)
-    plain, bucketed = (TokenBudget(lengths, 8192, seed=0, by_length=choice).epoch(0) for choice in (False, True))
-    spread = [np.mean([lengths[batch].std() for batch in batches]) for batches in (plain, bucketed)]
-    assert spread[1] < spread[0] / 10
-    means = [lengths[batch].mean() for batch in bucketed]
-    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.2
 
 
 def test_processes_see_disjoint_batches_and_together_all():
@@ -66,17 +54,6 @@ def test_processes_hardly_wait_for_each_other(processes):
         in_step = tokens[: steps * processes].view(steps, processes)
         idle.append(1 - in_step.mean(1).sum() / in_step.amax(1).sum())
     assert idle[0] < 0.02 < idle[1]
-
-
-def test_batches_of_a_second_corpus_are_numbered_after_the_first():
-    """test_batching.py tests where it starts."""
-    rng = np.random.default_rng(0)
-    first, second = (TokenBudget(rng.integers(5, 33, examples), 256, seed=3) for examples in (300, 400))
-    sampler = EpochSampler(first, second)
-    sampler.switch = 4
-    expected = [*first.epoch(0)[:4], *(batch + 300 for batch in second.epoch(0))]
-    for found, batch in zip(sampler, expected[: first.batches], strict=True):
-        assert found == [(0, index) for index in batch]
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,8 @@ def test_the_card_of_a_student_names_its_teachers_and_what_they_learned_from():
     chain = {
         "model": of("distill", corpus="corpus", teacher="large"),
         "model/corpus": of("corpus", input_0="books.txt"),
-        "model/teacher": of("pretrain", corpus="old", **{"phase2_corpus": "long"}),
+        "model/teacher": of("pretrain", corpus="old"),
         "model/teacher/corpus": of("corpus", input_0="news.txt"),
-        "model/teacher/phase2_corpus": of("corpus", input_0="long.txt"),
         "teacher": of("finetune", model="adapted", train="labels.csv"),
         "teacher/model": of("adapt", input_0="papers.txt", replay_0="general.txt"),
     }
@@ -77,7 +76,6 @@ def test_the_card_of_a_student_names_its_teachers_and_what_they_learned_from():
         "teacher: large",
         "books.txt",
         "for the teacher: news.txt",
-        "for the teacher: second phase: long.txt",
         "for the teacher: labelled rows: labels.csv",
         "for the teacher: papers.txt",
         "for the teacher: general text, mixed in: general.txt",

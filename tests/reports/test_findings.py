@@ -309,14 +309,14 @@ def test_one_finding_at_most_advises_another_learning_rate(stage, changes, name,
         ("pretrain", {"init_from": "bert"}, []),
         ("adapt", {}, []),
         ("distill", {"size": None}, []),
-        ("distill", {"size": "mini"}, ["--initializer-range", "--phase2-corpus"]),
+        ("distill", {"size": "mini"}, ["--initializer-range", "--length-schedule"]),
     ],
 )
 def test_a_plateau_has_only_remedies_that_the_run_can_use(stage, settings, advised, tmp_path):
     changes = PLATEAU | {"manifest/stage": stage, "manifest/settings": settings}
     folder = write_stage(tmp_path / "run", "pretrain", changes)
     (plateau,) = [finding for finding in find(read_stage(folder)) if finding.name == "plateau"]
-    options = ("--initial-weights text", "--initializer-range", "--phase2-corpus")
+    options = ("--initial-weights text", "--initializer-range", "--length-schedule")
     assert [option for option in options if option in plateau.remedy] == advised
 
 

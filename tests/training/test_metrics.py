@@ -36,7 +36,7 @@ def test_the_idle_share_of_a_run_weights_each_log_by_its_time():
 
 def test_float16_losses_that_overflow_are_left_out_and_end_the_run_after_20_steps_without_any_other():
     metrics = TrainingMetrics(["loss"], torch.device("cpu"), lambda x: x)
-    nonfinite = NonFiniteSteps(False, True, lambda step: "", "remedy")
+    nonfinite = NonFiniteSteps(False, True, "remedy")
     done = 0
 
     def log(*losses: float) -> float:

@@ -19,16 +19,16 @@ from transformers import Trainer
 from modeling_mybert import MyBertForSequenceClassification
 from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.objective import EpochLengthSampler, Shuffling
 from mybert.training import sealed_checkpoints
 from mybert.training.nonfinite import Diverged
+from mybert.training.objective import Course
 from mybert.training.sealed_checkpoints import find_damage
 from mybert.training.trainer import RunTrainer
 
 PACKAGE = Path(sealed_checkpoints.__file__).parents[1]
 CHECKPOINTS = {"_save_checkpoint", "_get_output_dir", "_load_from_checkpoint", "_load_rng_state"}
 WEIGHT = "encoder.layer.weight"
-MEMBERS = CHECKPOINTS | {"_get_grad_norm", "_get_train_sampler", "_get_eval_sampler"}
+MEMBERS = CHECKPOINTS | {"_get_grad_norm", "_get_train_sampler"}
 
 
 def test_no_other_private_member_is_used():
@@ -90,20 +90,16 @@ def test_get_grad_norm_finds_a_gradient_that_is_not_finite_before_it_is_applied(
     assert torch.equal(weight, before)
 
 
-def test_get_train_sampler_and_get_eval_sampler_give_an_order_by_epoch_and_by_row(tmp_path):
-    model = MyBertForSequenceClassification(tiny_config())
-    arguments = FinetuningArguments(
-        output_dir=str(tmp_path),
-        use_cpu=True,
-        train_sampling_strategy="group_by_length",
-        num_train_epochs=1,
-        per_device_train_batch_size=32,
-    )
+def test_get_train_sampler_gives_the_order_of_the_course(tmp_path):
     rows = Dataset.from_dict({"input_ids": [[5] * n for n in (9, 2, 7, 4)], "labels": [0, 1] * 2})
-    trainer = RunTrainer(course=Shuffling(), model=model, args=arguments, train_dataset=rows, eval_dataset=rows)
-    train, validation = trainer.get_train_dataloader(), trainer.get_eval_dataloader()
-    assert isinstance(train.batch_sampler.sampler, EpochLengthSampler)
-    assert isinstance(validation.batch_sampler.sampler, SequentialSampler)
+    course = Course()
+    course.sampler = lambda: SequentialSampler(rows)
+    arguments = FinetuningArguments(
+        output_dir=str(tmp_path), use_cpu=True, num_train_epochs=1, per_device_train_batch_size=32
+    )
+    model = MyBertForSequenceClassification(tiny_config())
+    trainer = RunTrainer(course=course, model=model, args=arguments, train_dataset=rows)
+    assert isinstance(trainer.get_train_dataloader().batch_sampler.sampler, SequentialSampler)
 
 
 def test_push_to_hub_is_refused_since_it_would_upload_a_checkpoint_that_is_not_sealed(tmp_path):

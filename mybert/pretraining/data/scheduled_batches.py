@@ -138,15 +138,10 @@ class ScheduledSampler(Sampler[Batch]):
         places = [divmod(draw.position + i, len(self.lengths)) for i in range(draw.count)]
         return [(epoch, int(self._order(epoch)[place])) for epoch, place in places]
 
-    def drawn(self, step: int) -> list[Draw]:
-        """The batches of step number `step`, counted from 0; empty if they have been forgotten."""
-        first = step * self.per_step
-        return [self._draws[n] for n in range(first, first + self.per_step) if n in self._draws]
-
     def position(self, step: int) -> int:
         """The number of examples that were read before step number `step`, counted from 0."""
-        drawn = self.drawn(step)
-        return drawn[0].position if drawn else self._position
+        draw = self._draws.get(step * self.per_step)
+        return self._position if draw is None else draw.position
 
     def forget(self, step: int) -> None:
         """Forgets the batches of the steps before number `step`."""

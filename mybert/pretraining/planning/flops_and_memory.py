@@ -195,7 +195,7 @@ class CorpusShape:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a run: steps that read one corpus.
+    """One phase of a run: steps with sequences of one length.
 
     Attributes:
         sequences: sequences per step, over all processes and accumulated batches; a mean under a token budget.
@@ -219,15 +219,6 @@ class Phase:
     def memory(self, **how: Any) -> float:
         """Peak bytes on one device; `how` as in `ModelCosts.memory`."""
         return sum(self.costs.memory(self.device_sequences * self.corpus.mean_length, **how).values())
-
-
-def phase_at(phases: list[Phase], step: int) -> Phase:
-    """The phase of step number `step`, counted from 1."""
-    for phase in phases[:-1]:
-        if step <= phase.steps:
-            return phase
-        step -= phase.steps
-    return phases[-1]
 
 
 def flops_left(phases: list[Phase], step: int) -> float:

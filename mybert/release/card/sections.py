@@ -45,7 +45,7 @@ def data_lines(data: CardData) -> list[str]:
         stage, inputs = manifest.get("stage"), name.split("/")
         use = "for the teacher: " if "teacher" in inputs else ""
         if stage in ("adapt", "corpus"):
-            lines += _corpus_lines(manifest, f"{use}second phase: " if inputs[-1] == "phase2_corpus" else use)
+            lines += _corpus_lines(manifest, use)
         if stage == "adapt":
             lines += _source_lines(manifest, "task_data-", f"{use}texts of labelled rows: ")
             lines += _source_lines(manifest, "replay-", f"{use}general text, mixed in: ")

@@ -15,7 +15,7 @@ from mybert.artifacts.manifest import MANIFEST, behind, fingerprint, is_model, r
 from mybert.release.hub.secret_scan import file_name, without_folders
 
 PROVENANCE = "provenance.json"
-_FOLDERS = ("corpus", "phase2_corpus", "tokenizer", "init_from", "teacher")
+_FOLDERS = ("corpus", "tokenizer", "init_from", "teacher")
 """Inputs made by a stage, beside models."""
 NOT_NAMED = "(not named)"
 """Stands for a text in published settings and for the name of a source."""

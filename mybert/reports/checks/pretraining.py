@@ -42,7 +42,7 @@ def _remedies_for_new_weights(files: StageFiles) -> list[str]:
     if files.stage == "distill" and settings.get("size"):
         return [
             "use --initializer-range of about 1 / sqrt(hidden size) for narrow models",
-            "start with shorter examples (--phase2-corpus for the longer ones)",
+            "start with shorter sequences (--length-schedule)",
         ]
     return []
 
