@@ -18,7 +18,6 @@ from mybert.artifacts.staging import FULL_DISK
 from mybert.commands import COMMANDS
 from mybert.common.errors import UserError, command_line, short
 from mybert.common.machine import keep_freed_memory
-from mybert.common.terminal import whole_words
 from mybert.io.files import is_unicode
 from mybert.settings.options import options_without_import, unknown_name
 from mybert.settings.parse import build_parser, parse_settings
@@ -54,8 +53,7 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
     try:
         try:
-            with whole_words():
-                return _run(sys.argv[1:] if argv is None else argv, has_output)
+            return _run(sys.argv[1:] if argv is None else argv, has_output)
         finally:
             sys.stdout.flush()
     except OSError as error:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column
 from rich.text import Text
 
-from mybert.common.terminal import line_width
+from mybert.common.tables import line_width
 
 
 class Bar:

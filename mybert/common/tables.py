@@ -1,16 +1,28 @@
-"""Tables printed at the end of a command."""
+"""Tables printed at the end of a command, and the width of what is printed."""
 
+import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
-from mybert.common.terminal import line_width
-
 _PERCENT = re.compile(r"-?[\d.]+%")
+_MOST_COLUMNS = 100
+
+
+def line_width(stream: TextIO | None) -> int:
+    """Columns of what is printed to `stream`: those of the terminal, at most 100; 100 in files and pipes."""
+    if stream is None or not stream.isatty():
+        return _MOST_COLUMNS
+    columns = os.environ.get("COLUMNS", "")
+    if not columns.isdecimal():
+        with contextlib.suppress(OSError):
+            columns = str(os.get_terminal_size(stream.fileno()).columns)
+    return min(int(columns or 0) or _MOST_COLUMNS, _MOST_COLUMNS)
 
 
 def print_table(title: str, rows: Iterable[Sequence[Any]], columns: Sequence[str] | None = None) -> None:

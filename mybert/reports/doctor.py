@@ -1,10 +1,12 @@
 """`mybert doctor`: the findings about the output of a stage."""
 
+import functools
 import sys
+import textwrap
 
 from rich.console import Console
 
-from mybert.common.terminal import line_width, wrapped
+from mybert.common.tables import line_width
 from mybert.reports.findings import Finding, find, how_to_open, summary_line
 from mybert.reports.settings import DoctorSettings
 from mybert.reports.stage_files import read_stage
@@ -23,13 +25,16 @@ def diagnose(settings: DoctorSettings) -> list[Finding]:
 
 
 def main(settings: DoctorSettings) -> None:
-    findings, width = diagnose(settings), line_width(sys.stdout)
+    findings = diagnose(settings)
+    fill = functools.partial(
+        textwrap.fill, width=line_width(sys.stdout), subsequent_indent="  ", break_long_words=False
+    )
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
     for finding in findings:
-        title = wrapped(f"\n{finding.badge}: {finding.title}", width)
-        console.print(title, style=_COLOURS[finding.level], markup=False)
+        title = fill(f"{finding.badge}: {finding.title}")
+        console.print(f"\n{title}", style=_COLOURS[finding.level], markup=False)
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
-            console.print(wrapped(f"  {text}", width), markup=False)
+            console.print(fill(text, initial_indent="  ", subsequent_indent="    "), markup=False)
     if settings.report:
         print(f"\n{how_to_open(write_report(settings.folder))}")

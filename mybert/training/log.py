@@ -25,8 +25,7 @@ from mybert.common.errors import UserError, cause
 from mybert.common.metrics import metric_of, metric_title
 from mybert.common.progress import bars_on
 from mybert.common.quantities import counted, duration
-from mybert.common.tables import format_cell
-from mybert.common.terminal import line_width
+from mybert.common.tables import format_cell, line_width
 
 _TITLES = {"learning_rate": "lr", "grad_norm": "gradient norm"}
 _FORMATS = {
