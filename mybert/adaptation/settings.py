@@ -94,9 +94,6 @@ class AdaptSettings(RunResumeOptions, TextSettings):
     time_budget: Duration | None = declare.training(
         None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps", decides=True
     )
-    new_word_steps: int = declare.training(
-        0, "extra steps at the start that train only the vectors of new words (0 or more)", least=0
-    )
     max_length: int | None = declare.data(
         None,
         "maximum tokens of a training example, special tokens included, 8 or more (default: 128, or the length that "
@@ -124,9 +121,9 @@ class AdaptSettings(RunResumeOptions, TextSettings):
     def _check_together(self) -> None:
         if self.lora_rank is not None and self.freeze != FREEZE[0]:
             raise UserError(f"--lora-rank keeps the old weights already; leave out --freeze {self.freeze}")
-        if self.new_words == "0" and not self.words and (self.new_word_steps or self.freeze == "all"):
-            option = "--new-word-steps" if self.new_word_steps else "--freeze all"
-            raise UserError(f"{option} has no effect with --new-words 0: there are no vectors of new words to train")
+        if self.new_words == "0" and not self.words and self.freeze == "all":
+            reason = "there are no vectors of new words to train"
+            raise UserError(f"--freeze all has no effect with --new-words 0: {reason}")
         check_effect(self, "replay_share", self.replay, "without --replay")
         self.check_files([*(self.inputs or ()), *(self.replay or ()), *(self.general or ())])
 

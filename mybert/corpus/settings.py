@@ -56,9 +56,6 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
     pad_to_multiple_of: int = declare.model(
         1, "pad the vocabulary with [unusedN] tokens to a multiple of this; 64 makes training faster", least=1
     )
-    compare: str | None = declare.model(
-        None, "another WordPiece tokenizer (folder or Hub name) to compare the new vocabulary with", reads=TOKENIZER
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

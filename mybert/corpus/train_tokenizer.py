@@ -17,7 +17,6 @@ from mybert.common.metrics import percent
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
 from mybert.common.tables import print_table
-from mybert.corpus.examples.text_encoding import load_wordpiece
 from mybert.corpus.settings import TokenizerSettings
 from mybert.io.documents import read_documents
 from mybert.io.sources import describe_sources, find_sources
@@ -49,27 +48,22 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
         The folder: `vocab.txt`, `tokenizer.json`, `tokenizer_config.json` and `manifest.json`.
 
     Raises:
-        UserError: the output exists, an input cannot be read, the documents contain no words, or `compare` cannot be
-            loaded.
+        UserError: the output exists, an input cannot be read, or the documents contain no words.
     """
     replacing: dict[str, Any] = {"overwrite": settings.overwrite, "stage": "tokenizer", "inputs": settings.inputs}
     refuse_existing(settings.output, **replacing)
     lower_case, strip = normalization(settings.language, settings.uncased, settings.strip_accents)
     settings = dataclasses.replace(settings, uncased=lower_case, strip_accents=strip)
     options: dict[str, Any] = {"do_lower_case": lower_case, "strip_accents": strip, "model_max_length": 512}
-    tokenizers = [MyBertTokenizer(SPECIAL_TOKENS, **options)]
-    if settings.compare:
-        tokenizers.append(load_wordpiece(settings.compare, "--compare"))
     seen: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
-    word_counts, removed = _count_words(settings, tokenizers, options, seen, skipped)
+    word_counts, removed = _count_words(settings, options, seen, skipped)
     if advise_size:
-        _warn_of_size(settings, word_counts[0])
-    if tokenizers[0].strips_accents:
-        _warn_of_marks(settings, removed, word_counts[0])
+        _warn_of_size(settings, word_counts)
+    _warn_of_marks(settings, removed, word_counts)
     with Bar(total=settings.vocab_size, desc="merging", unit="pieces") as bar:
         vocabulary = train_wordpiece(
-            word_counts[0],
+            word_counts,
             settings.vocab_size,
             do_lower_case=lower_case,
             min_frequency=settings.min_frequency,
@@ -77,22 +71,19 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
             pad_to_multiple_of=settings.pad_to_multiple_of,
             progress=bar.update,
         )
-    tokenizers[0] = MyBertTokenizer(vocabulary, **options)
-    reports = [
-        vocabulary_report(counts, tokenizer.backend_tokenizer, removed.removed * tokenizer.strips_accents)
-        for counts, tokenizer in zip(word_counts, tokenizers, strict=True)
-    ]
+    tokenizer = MyBertTokenizer(vocabulary, **options)
+    report = vocabulary_report(word_counts, tokenizer.backend_tokenizer, removed.removed)
     with staged_folder(settings.output, **replacing) as folder:
-        tokenizers[0].save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
         write_manifest(
             folder,
             "tokenizer",
             settings=settings,
             inputs=describe_sources(find_sources(settings.inputs)),
             counts={**seen, "skipped": dict(skipped)},
-            report=reports[0],
+            report=report,
         )
-    _print_report(settings, seen, skipped, reports)
+    _print_report(seen, skipped, report)
     unused = sum(token.startswith("[unused") for token in vocabulary)
     learned = len(vocabulary) - unused
     if learned < settings.vocab_size:
@@ -101,28 +92,24 @@ def build_tokenizer(settings: TokenizerSettings, advise_size: bool = True) -> Pa
 
 
 def _count_words(
-    settings: TokenizerSettings,
-    tokenizers: list[MyBertTokenizer],
-    options: dict[str, Any],
-    seen: Counter[str],
-    skipped: Counter[str],
-) -> tuple[list[Counter[str]], RemovedMarks]:
-    """The words of each tokenizer, and the marks that those with stripped accents remove."""
+    settings: TokenizerSettings, options: dict[str, Any], seen: Counter[str], skipped: Counter[str]
+) -> tuple[Counter[str], RemovedMarks]:
+    """The words, and the marks that are removed with the accents."""
+    tokenizer = MyBertTokenizer(SPECIAL_TOKENS, **options)
     with_marks = MyBertTokenizer(SPECIAL_TOKENS, **options | {"strip_accents": False})
     with explain_killed(), Bar(desc="counting words", unit="characters") as bar:
-        *word_counts, marked = count_words(
+        word_counts, marked = count_words(
             _texts(settings, seen, skipped),
-            [tokenizer.backend_tokenizer for tokenizer in tokenizers],
+            [tokenizer.backend_tokenizer],
             beyond_ascii=[with_marks.backend_tokenizer],
             num_proc=settings.num_proc or usable_cores(),
             progress=bar.update,
         )
-    if not word_counts[0]:
+    if not word_counts:
         raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")
-    for counts, tokenizer in zip(word_counts, tokenizers, strict=True):
-        if tokenizer.strips_accents:
-            return word_counts, removed_marks(marked, counts, tokenizer.backend_tokenizer)
-    return word_counts, RemovedMarks(0, [])
+    if not tokenizer.strips_accents:
+        return word_counts, RemovedMarks(0, [])
+    return word_counts, removed_marks(marked, word_counts, tokenizer.backend_tokenizer)
 
 
 def _texts(settings: TokenizerSettings, seen: Counter[str], skipped: Counter[str]) -> Iterator[str]:
@@ -170,15 +157,11 @@ def _warn_of_marks(settings: TokenizerSettings, removed: RemovedMarks, words: Co
     )
 
 
-def _print_report(
-    settings: TokenizerSettings, seen: Counter[str], skipped: Counter[str], reports: list[dict[str, int | float]]
-) -> None:
-    rows = [("characters", *[seen["characters"]] * len(reports))]
-    for name in reports[0]:
-        values = [report[name] for report in reports]
-        rows.append((_TITLES.get(name, name), *(map(percent, values) if name in _SHARES else values)))
-    columns = ["", "this vocabulary"] + ([settings.compare] if settings.compare else [])
+def _print_report(seen: Counter[str], skipped: Counter[str], report: dict[str, int | float]) -> None:
+    rows: list[tuple[str, Any]] = [("characters", seen["characters"])]
+    for name, value in report.items():
+        rows.append((_TITLES.get(name, name), percent(value) if name in _SHARES else value))
     title = "Vocabulary, on the training text"
     if skipped:
         title += "; skipped: " + ", ".join(f"{n} {reason}" for reason, n in sorted(skipped.items()))
-    print_table(title, rows, columns)
+    print_table(title, rows)

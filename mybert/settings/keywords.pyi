@@ -232,6 +232,17 @@ class ScoreKeywords(ScorerKeywords, CommandKeywords, TextKeywords, total=False):
     masking: Literal["token", "within-word", "whole-word"]
     pairs: Name | None
 
+class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
+    num_proc: int | None
+    inputs: Required[Name | Sequence[Name]]
+    uncased: bool | None
+    strip_accents: bool | None
+    vocab_size: int
+    language: Name
+    min_frequency: int
+    character_coverage: float
+    pad_to_multiple_of: int
+
 class PushKeywords(TypedDict, total=False):
     config: Name
     repo_id: Required[Name]
@@ -248,18 +259,6 @@ class PushKeywords(TypedDict, total=False):
     verify: bool
     space: Name | None
     dry_run: bool
-
-class TrainTokenizerKeywords(CommandKeywords, TextKeywords, total=False):
-    num_proc: int | None
-    inputs: Required[Name | Sequence[Name]]
-    uncased: bool | None
-    strip_accents: bool | None
-    vocab_size: int
-    language: Name
-    min_frequency: int
-    character_coverage: float
-    pad_to_multiple_of: int
-    compare: Name | None
 
 class BuildIndexKeywords(DeviceKeywords, CommandKeywords, TextKeywords, total=False):
     resume: bool
@@ -350,7 +349,6 @@ class AdaptKeywords(TrainerKeywords, TrimKeywords, total=False):
     freeze: Literal["nothing", "encoder", "all"]
     lora_rank: int | None
     time_budget: str | float | None
-    new_word_steps: int
     max_length: int | None
     whole_word_masking: bool
     validation_share: float

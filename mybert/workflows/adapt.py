@@ -26,7 +26,6 @@ from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest
 from mybert.artifacts.staging import is_vacant, report_full_disk, temporary_folder
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.common.quantities import Duration
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings
@@ -40,7 +39,7 @@ from mybert.training.run_folder import RunFolder
 from tokenization import MyBertTokenizer
 
 STAGE = "adapt"
-_WORK, _FACTS, _ROWS, _MODEL, _OLD = "work", "adaptation.json", "rows", "model", "old"
+_WORK, _FACTS, _MODEL, _OLD = "work", "adaptation.json", "model", "old"
 _NEIGHBOURS = 10
 """Number of new words whose nearest tokens are reported."""
 
@@ -63,7 +62,7 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     arguments = PretrainingArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
     started = time.monotonic()
     if settings.time_budget is not None:
-        check_schedule_settings(_training_settings(settings, Path(), Path(), settings.time_budget), arguments)
+        check_schedule_settings(_training_settings(settings, Path()), arguments)
     if PartialState().num_processes > 1:
         raise UserError("mybert adapt supports one process only; start it without torchrun")
     if settings.words:
@@ -86,8 +85,8 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
             counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
             _train(settings, arguments, work, new_ids, facts["new_head"], started)
         except BaseException as error:  # for example a text without a new word, or a time budget that is too short
-            trained = any((work / name).exists() for name in (_ROWS, _MODEL))
-            if not trained and (beside or isinstance(error, Exception)):  # --resume continues others after Ctrl-C
+            is_trained = (work / _MODEL).exists()
+            if not is_trained and (beside or isinstance(error, Exception)):  # --resume continues others after Ctrl-C
                 shutil.rmtree(folder.path.resolve())
                 if replaced:
                     (replaced / _OLD).rename(folder.path.resolve())
@@ -176,13 +175,10 @@ def _train(
     new_head: bool,
     started: float,
 ) -> None:
-    """Trains only the rows of new words for `new_word_steps` (folder `_ROWS`), then the model (folder `_MODEL`)."""
-    start = START
-    if settings.new_word_steps:
-        rows = dataclasses.replace(arguments, max_steps=settings.new_word_steps, weight_decay=0.0)
-        choices = _training_settings(settings, work / START, work / _ROWS, None)
-        _pretrain(choices, rows, new_rows_only(new_ids, new_head))
-        start = _ROWS
+    """Trains the model in the folder `_MODEL`."""
+    choices = _training_settings(settings, work)
+    if read_manifest(choices.output).get("complete"):  # before an interruption
+        return
     adjust: Adjust | None = None
     if settings.lora_rank is not None:
         adjust = low_rank(settings.lora_rank, new_ids, new_head)
@@ -190,35 +186,23 @@ def _train(
         adjust = freeze_encoder if settings.freeze == "encoder" else new_rows_only(new_ids, new_head)
     if adjust is not None and adjust is not freeze_encoder:
         arguments.weight_decay = 0.0  # it would change the old rows of the table
-    _pretrain(
-        _training_settings(settings, work / start, work / _MODEL, settings.time_budget), arguments, adjust, started
-    )
-
-
-def _training_settings(
-    settings: AdaptSettings, start: Path, output: Path, time_budget: Duration | None
-) -> PretrainSettings:
-    return PretrainSettings(
-        corpus=str(output.parent / CORPUS),
-        output=str(output),
-        init_from=str(start),
-        whole_word_masking=settings.whole_word_masking,
-        keep_checkpoints=0,
-        time_budget=time_budget,
-        resume=(output / MANIFEST).is_file(),
-    )
-
-
-def _pretrain(
-    choices: PretrainSettings, arguments: TrainingArguments, adjust: Adjust | None, started: float | None = None
-) -> None:
-    if read_manifest(choices.output).get("complete"):  # before an interruption
-        return
-    arguments = copy.deepcopy(arguments)
     arguments.output_dir = choices.output
     # a time budget would choose these for training from random weights
     fixed = ("optimizer", "learning_rate")
     pretrain(choices, arguments, Variant(adjust=adjust, command=STAGE, fixed=fixed), started)
+
+
+def _training_settings(settings: AdaptSettings, work: Path) -> PretrainSettings:
+    output = work / _MODEL
+    return PretrainSettings(
+        corpus=str(work / CORPUS),
+        output=str(output),
+        init_from=str(work / START),
+        whole_word_masking=settings.whole_word_masking,
+        keep_checkpoints=0,
+        time_budget=settings.time_budget,
+        resume=(output / MANIFEST).is_file(),
+    )
 
 
 def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: bool) -> dict[str, Any]:

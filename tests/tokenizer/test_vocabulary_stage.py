@@ -27,9 +27,9 @@ def run(corpus, output, *options):
     return main(words)
 
 
-def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path, minilm_folder, capsys):
+def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path, capsys):
     output = tmp_path / "tokenizer"
-    options = ["--vocab-size", "200", "--cased", "--pad-to-multiple-of", "64", "--compare", str(minilm_folder)]
+    options = ["--vocab-size", "200", "--cased", "--pad-to-multiple-of", "64"]
     assert run(corpus, output, *options) == 0
     tokenizer = MyBertTokenizer.from_pretrained(output)
     assert (len(tokenizer), tokenizer.do_lower_case, tokenizer.model_max_length) == (256, False, 512)
@@ -41,7 +41,7 @@ def test_the_command_leaves_a_tokenizer_a_manifest_and_a_report(corpus, tmp_path
     assert source["path"] == str(corpus) and len(source["sha256"]) == 64
     printed = capsys.readouterr().out
     assert "tokens per word" in printed and "words and punctuation marks" in printed
-    assert "30,522" in printed and "100.0%" in printed
+    assert "100.0%" in printed
     assert "document" not in printed, "their number depends on how a file is divided, which the vocabulary does not"
 
 
@@ -93,7 +93,6 @@ def test_files_in_any_order_give_the_same_bytes(corpus, tmp_path):
         (["--vocab-size", "100"], "expected 141 or more"),
         (["--cased", "--vocab-size", "150"], "expected 193 or more"),
         (["--min-frequency", "0"], "--min-frequency: expected 1 or more, found 0"),
-        (["--compare", "no/such/folder"], "tokenizer no/such/folder: no such folder; make one by"),
         (["--text-column", "txt"], "txt"),
     ],
 )
