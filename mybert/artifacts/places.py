@@ -10,7 +10,7 @@ from typing import Any
 from mybert.artifacts.manifest import DataInMemory
 from mybert.artifacts.staging import refuse_existing, refuse_existing_file
 from mybert.common.errors import short_list
-from mybert.settings.declare import COLUMNS, FILE, FOLDER, FOLDERS, ROWS
+from mybert.settings.declare import FILE, FOLDER, FOLDERS
 
 
 def check_places(stages: Sequence[Any]) -> None:
@@ -31,12 +31,6 @@ def check_places(stages: Sequence[Any]) -> None:
     ]
     for name, function in sorted(reads, key=lambda read: _rank(read[0])):
         pkgutil.resolve_name(function)(name)
-    rows = [name for name, function in reads if function == ROWS]
-    for stage in stages:
-        has_documents = getattr(stage, "documents", None)  # whose columns may be meant
-        if rows and getattr(stage, "columns", None) and not has_documents:
-            is_labelled = not hasattr(stage, "inputs")  # those of `predict` and the like need no labels
-            pkgutil.resolve_name(COLUMNS)(rows, stage.columns, is_labelled)
     inputs = [name for name, _ in reads]
     for stage in stages:
         if not any(getattr(stage, name, False) for name in ("dry_run", "resume", "changes")):

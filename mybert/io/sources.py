@@ -2,15 +2,14 @@
 
 import contextlib
 import glob
-import itertools
 import os
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mybert.artifacts.manifest import files_of, identity, read_manifest
-from mybert.common.errors import UserError, did_you_mean, nearest_name, short_list, warn_once
+from mybert.common.errors import UserError, did_you_mean, warn_once
 from mybert.common.quantities import counted
 from mybert.io.files import COMPRESSIONS, PLAIN_TEXT, STDIN, file_format
 from mybert.io.record_formats import NOT_COMPRESSED, READERS
@@ -18,8 +17,6 @@ from mybert.io.record_formats import NOT_COMPRESSED, READERS
 PYTHON_DOCS, README = "python-docs", "README.md"
 
 _FORMATS = (".txt", *READERS)
-_FIRST_RECORDS = 20
-_LABELS = ("label", "tags", "answers", "spans")  # roles of columns that predictions do not need
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(:[^:]+){0,2}")
 
 
@@ -65,43 +62,6 @@ def check_rows(name: str) -> None:
     ):
         raise UserError(f"{name}: there is no such file{did_you_mean(name)}")
     _check_data_set(name)
-
-
-def check_columns(files: Sequence[str], given: Sequence[str], labelled: bool) -> None:
-    """Raises a UserError if no file of rows has a column that is given as ROLE=COLUMN.
-
-    A mistake is reported here before large libraries are imported, as far as the first records show it: rows of JSON
-    may have other fields later. Tasks check each file.
-
-    Args:
-        labelled: whether the rows need labels; columns of labels may be absent otherwise.
-    """
-    kinds = {name: file_format(name).kind for name in files if Path(name).is_file()}
-    if len(kinds) < len(files) or not {*kinds.values()} <= {".csv", ".tsv", ".jsonl"}:
-        return
-    columns: dict[str, None] = {}
-    is_whole = True
-    for name, kind in kinds.items():
-        with contextlib.suppress(UserError):  # reported when the rows are read
-            records = iter(READERS[kind](name))
-            for record in itertools.islice(records, _FIRST_RECORDS):
-                columns |= dict.fromkeys(record.fields or ())
-            is_whole = is_whole and (kind != ".jsonl" or next(records, None) is None)
-    absent = {pair: _absent(pair.partition("=")[2], {*map(str.casefold, columns)}) for pair in given}
-    needed = [name for pair in given if labelled or pair.partition("=")[0] not in _LABELS for name in absent[pair]]
-    if columns and needed and (is_whole or all(absent.values())):
-        near = nearest_name(needed[0], columns)
-        raise UserError(f"{files[0]} has no column {needed[0]!r}{near}; there are {short_list(columns)}")
-
-
-def _absent(column: str, known: Set[str]) -> list[str]:
-    """The column that is neither known nor a number nor a field of a known one; of `a,b,c`, those that are not."""
-    names = [column] if column.casefold() in known else [name.strip() for name in column.split(",")]
-    return [
-        name
-        for name in names
-        if not name.isdecimal() and known.isdisjoint({name.casefold(), name.split(".")[0].casefold()})
-    ]
 
 
 def _check_data_set(name: str) -> None:

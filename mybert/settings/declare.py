@@ -26,7 +26,6 @@ TRAINABLE = "mybert.artifacts.checkpoint_folder:check_trainable"
 TOKENIZER = "mybert.artifacts.checkpoint_folder:check_tokenizer"
 TEXTS = "mybert.io.sources:check_texts"
 ROWS = "mybert.io.sources:check_rows"
-COLUMNS = "mybert.io.sources:check_columns"
 EXAMPLES = "mybert.corpus.settings:check_examples"
 """Functions that check the name of an input; see `setting`."""
 

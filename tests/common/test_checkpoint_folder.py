@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 from huggingface_hub import constants
-from json_files import change_json, write_lines
+from json_files import change_json
 from safetensors.torch import load_file
 from tiny_models import tiny_config
 from transformers import BertConfig, BertModel
@@ -23,7 +23,6 @@ from mybert.artifacts.manifest import write_manifest
 from mybert.common.errors import UserError, did_you_mean
 from mybert.common.json_io import MAX_DEPTH, parse_json
 from mybert.inference.checkpoint import explain_unreadable
-from mybert.io.sources import check_columns
 from tokenization import MyBertTokenizer
 
 HUGE = 10**9  # a model of this size would never be built
@@ -224,12 +223,6 @@ MISSING = """
 predict {model} nofile.csv
 predict {model} nofile.txt --device cpu
 predict ./nofolder have.csv
-predict {model} table.csv --columns text=bodi
-finetune --model {model} --train table.csv --task ner --output o --columns tokens=nocolumn tags=other
-evaluate --model {model} --data table.jsonl --output o --columns label=nocolumn
-evaluate --model {model} --data table.jsonl --output o --columns text=body label=nocolumn
-finetune --model {model} --train table.csv --task multiple-choice --output o --columns choices=body,nocolumn label=gold
-predict {model} table.csv --columns text=body text_pair=nocolumn
 explain {model} nofile.csv --output o.html
 embed {model} nofile.txt --output o.npy
 embed {model} have.txt --output have.txt/o.npy
@@ -273,35 +266,16 @@ pretrain --corpus done --output o --report-to nonsense
 finetune --task text-classification --model {model} --train have.csv --output o --report-to none nonsense
 """
 _NAMED = (
-    *("no column 'bodi' (did you mean 'body'?); there are body, gold", "no column 'nocolumn'"),
     *("no-match", "nofile", "nofolder", "done", "have", "--max-length", "learning_rate", "--bf16 and --fp16"),
     *("--save-strategy", "push_to_hub", "adam_beta1", "warmup_steps", "label_smoothing_factor", "max_grad_norm"),
     *("--report-to: expected", "is no index"),
 )
 
 
-@pytest.mark.parametrize(
-    ("columns", "labelled"),
-    [
-        (["text=Body", "label=gold"], True),
-        (["text=body", "label=nocolumn"], False),  # copied from `finetune`
-        (["text=body", "context=later"], True),
-        (["text=body", "answers=facts.answer"], True),
-        (["word=2", "tag=body"], True),
-        (["choices=body, gold"], True),
-    ],
-)
-def test_columns_that_may_be_there_are_not_refused_before_rows_are_read(tmp_path, columns, labelled):
-    rows = [{"body": "A word", "gold": 1, "facts": {"answer": 1}}] * 30 + [{"later": 1}]
-    check_columns([str(write_lines(tmp_path / "rows.jsonl", rows))], columns, labelled)
-
-
 def test_every_command_names_a_missing_input_or_an_existing_output_before_large_imports(models, tmp_path):
     for name in ("have.txt", "have.csv", "done/manifest.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
-    (tmp_path / "table.csv").write_text("body;gold\nA word;1\n")
-    (tmp_path / "table.jsonl").write_text('{"body": "A word", "gold": 1}\n')
     commands = [line.split() for line in MISSING.format(model=models("classifier")).strip().splitlines()]
     script = f"""
 import sys
