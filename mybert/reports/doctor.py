@@ -26,9 +26,8 @@ def diagnose(settings: DoctorSettings) -> list[Finding]:
 
 def main(settings: DoctorSettings) -> None:
     findings = diagnose(settings)
-    fill = functools.partial(
-        textwrap.fill, width=line_width(sys.stdout), subsequent_indent="  ", break_long_words=False
-    )
+    whole: dict[str, bool] = {"break_long_words": False, "break_on_hyphens": False}
+    fill = functools.partial(textwrap.fill, width=line_width(sys.stdout), subsequent_indent="  ", **whole)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
     for finding in findings:

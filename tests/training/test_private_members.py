@@ -95,7 +95,12 @@ def test_get_train_sampler_gives_the_order_of_the_course(tmp_path):
     course = Course()
     course.sampler = lambda: SequentialSampler(rows)
     arguments = FinetuningArguments(
-        output_dir=str(tmp_path), use_cpu=True, num_train_epochs=1, per_device_train_batch_size=32
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        num_train_epochs=1,
+        per_device_train_batch_size=32,
+        eval_strategy="no",
+        load_best_model_at_end=False,
     )
     model = MyBertForSequenceClassification(tiny_config())
     trainer = RunTrainer(course=course, model=model, args=arguments, train_dataset=rows)

@@ -1,8 +1,6 @@
 """Shards: files with the examples of some blocks of documents. A shard is finished when its record exists."""
 
 import hashlib
-import json
-import shutil
 import uuid
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import pyarrow as pa
 
 from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.json_io import parse_json
+from mybert.common.progress import no_dataset_bars
 from mybert.corpus.examples.blocks import block_to_examples, example_schema
 from mybert.corpus.examples.text_encoding import plain_tokenizer
 from mybert.corpus.report import measure
@@ -23,7 +22,6 @@ from mybert.corpus.text.document_store import group_in_blocks, read_stored
 
 # Enough shards to keep all processes busy, each small enough for memory; independent of the number of processes.
 _SHARDS, _MIN_CHARACTERS, _MAX_CHARACTERS = 64, 1 << 20, 1 << 25
-_FILE_BYTES = 500_000_000  # of a file of the data set: the default of the datasets library
 
 
 @dataclass(frozen=True)
@@ -109,28 +107,12 @@ def finished(path: Path) -> dict[str, Any] | None:
 
 
 def save_shards(paths: list[Path], folder: Path, identity: str) -> None:
-    """Writes the examples of some shards as `Dataset.save_to_disk` does, one file at a time to limit mapped memory.
+    """Writes the examples of some shards by `Dataset.save_to_disk`.
 
     `identity` determines the fingerprint of the data set, which is random by default.
     """
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    files = _open_shards(paths).data.nbytes // _FILE_BYTES + 1
-    names = [f"data-{index:05d}-of-{files:05d}.arrow" for index in range(files)]
-    for index, name in enumerate(names):
-        examples = _open_shards(paths).shard(files, index, contiguous=True)
-        examples._fingerprint = digest
-        part = folder / ".part"
-        examples.save_to_disk(str(part), num_shards=1)
-        (part / "data-00000-of-00001.arrow").replace(folder / name)
-    state = json.loads((part / "state.json").read_text(encoding="utf-8"))
-    state["_data_files"] = [{"filename": name} for name in names]
-    (folder / "state.json").write_text(json.dumps(state, indent=2, sort_keys=True), encoding="utf-8", newline="\n")
-    (part / "dataset_info.json").replace(folder / "dataset_info.json")
-    shutil.rmtree(part)
-
-
-def _open_shards(paths: list[Path]) -> datasets.Dataset:
-    """The concatenated examples of shards, memory-mapped."""
     examples = datasets.concatenate_datasets([datasets.Dataset.from_file(str(path)) for path in paths])
     examples.reset_format()
-    return examples
+    examples._fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    with no_dataset_bars():
+        examples.save_to_disk(str(folder))
