@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from mybert.common.errors import UserError, cause, short, short_list, warn_once
+from mybert.common.errors import UserError, cause, short, short_list
 from mybert.common.json_io import is_json, parse_json, unwritable
 from mybert.io.files import is_unicode, open_file, open_text
 
@@ -16,7 +16,6 @@ NOT_UTF8 = "not UTF-8"
 CORRECT = {NOT_UTF8: "save the file as UTF-8"}  # what to do about a record by its problem; else "correct it"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _DECLARED = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
-_LONG_NAME = 80  # characters; a longer name of a column is probably a text
 
 
 class Record(NamedTuple):
@@ -172,15 +171,8 @@ def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list
 
 
 def _check_header(name: str, header: list[str], text: TextColumn | None) -> None:
-    """Raises if two columns have one name or `text` is missing; warns of a header that looks like data."""
+    """Raises if two columns have one name or `text` is missing."""
     _refuse_equal_names(name, filter(None, header))
-    data = next((column for column in header if _looks_like_data(column)), None)
-    if data is not None:
-        warn_once(
-            "%s: the first line is read as the names of the columns, but %s looks like data; put a line of names such "
-            "as text,label first",
-            *(name, short(data)),
-        )
     if text is not None:
         text.check(name, header)
 
@@ -189,13 +181,6 @@ def _refuse_equal_names(file: str, columns: Iterable[str]) -> None:
     twice = next((column for column, times in Counter(columns).items() if times > 1), None)
     if twice is not None:
         raise UserError(f"{file}: two columns are called {short(twice)}; rename one")
-
-
-def _looks_like_data(column: str) -> bool:
-    """Whether a column's name is a number, long, or a sentence."""
-    words = column.split()
-    is_number = column.strip().replace(".", "", 1).lstrip("-").isdecimal()
-    return is_number or len(column) > _LONG_NAME or len(words) > 6 or (len(words) > 2 and column.rstrip()[-1] in ".!?")
 
 
 def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
