@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from transformers import TrainingArguments
 
 from mybert.common.quantities import counted, duration, with_unit
+from mybert.pretraining.courses import Pace, Passes
 from mybert.pretraining.data.batching import ExampleDataset, HeldOutDataset, example_lengths
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.evaluation import batch_sums, metrics_of
-from mybert.pretraining.pace import Pace
-from mybert.pretraining.passes import Passes
 from mybert.pretraining.planning.flops_and_memory import CorpusShape, Phase, flops_left
 from mybert.pretraining.samples import Samples, write_sample
 from mybert.pretraining.sharding import shard

@@ -18,14 +18,13 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import counted, with_unit
 from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments, given_options
 from mybert.pretraining.corpus_loading import Corpus
+from mybert.pretraining.courses import Pace, Passes
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.data.scheduled_batches import Schedule
 from mybert.pretraining.initialization.from_text import initialize_from_text
 from mybert.pretraining.initialization.initial_model import build_model, trained_length
 from mybert.pretraining.objective import Pretraining
-from mybert.pretraining.pace import Pace
-from mybert.pretraining.passes import Passes
 from mybert.pretraining.planning.flops_and_memory import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings

@@ -1,17 +1,19 @@
-"""Files of one word per line, in columns: CoNLL's formats, CoNLL-U, GermEval, and tables with a header."""
+"""Files of one word per line, in columns: CoNLL's formats, CoNLL-U, GermEval, and tables with a header; and which
+files have a sentence in each row instead."""
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError, short
-from mybert.io.files import is_unicode, open_text
-from mybert.io.record_formats import declared_delimiter
+from mybert.io.files import file_format, is_unicode, open_text
+from mybert.io.record_formats import declared_delimiter, header_delimiter
+from mybert.rows.annotations import COLUMNS
 from mybert.rows.column_choice import (
     CONLL_2012,
     CONLL_U,
@@ -28,10 +30,13 @@ from mybert.rows.column_choice import (
     usual_place,
     without_brackets,
 )
+from mybert.rows.label_columns import looks_like_list
 
 _IDS = ("id", "idx", "index", "number", "no", "nr")
 _DOCUMENT, _DECLARED_NAMES = "-DOCSTART-", "# global.columns ="
 _COMMENT = re.compile(r"#+(\s|(begin|end) document\b|\w+\s*[=:])")
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_SENTENCES = {".json", ".jsonl", ".parquet", ".xlsx"}
 _ENDLESS = 1000  # words of a file without sentences
 
 
@@ -46,6 +51,41 @@ class Columns(NamedTuple):
     rows: Dataset
     lines: list[list[int]]
     note: str
+
+
+def read_word_file(
+    path: Path, given: Mapping[str, str], usual: Mapping[str, Sequence[str]], tags: Collection[str] | None
+) -> Columns | None:
+    """The sentences of a file of one word per line; None for a file with a sentence in each row.
+
+    Args:
+        given: column by role, from `--columns`.
+        usual: usual names of the columns `tokens` and `tags` in files of sentences.
+        tags: the tags that the model knows; None if the file defines them.
+    """
+    kind = file_format(path).kind
+    if kind in _SENTENCES:
+        return None
+    if kind not in _DELIMITERS:
+        return read_columns(path, given)
+    delimiter, first, second = _first_lines(path, _DELIMITERS[kind])
+    names, cells = _header_fields(first, delimiter), _header_fields(second, delimiter)
+    if _has_word_column(names, cells, given):
+        return read_columns(path, given, None if delimiter == "\t" else delimiter)
+    content = {*COLUMNS["text"], *usual["tokens"], *map(str.casefold, given.values())}
+    known = {*content, *COLUMNS["spans"], *usual["tags"]}
+    folded = {name.casefold() for name in names}
+    is_tagged = delimiter == "\t" and len(names) > 1 and len(known & folded) < 2
+    if is_tagged and tags is not None:
+        is_tagged = names[-1] in tags
+    if not content.isdisjoint(folded) and not is_tagged:
+        return None
+    if kind == ".csv" and delimiter in first and delimiter in second and len(first.split()) == 1:
+        raise UserError(
+            f"{path}: no column of texts or words in {short(first)}; name it by --columns text=COLUMN, or write "
+            "CoNLL columns with tabs"
+        )
+    return read_columns(path, given)
 
 
 def read_columns(path: Path, given: Mapping[str, str] | None = None, delimiter: str | None = None) -> Columns:
@@ -175,3 +215,25 @@ def _note(file: ColumnFile, word: int, tag: int | None, sentences: Sequence[Sequ
     if len(sentences) == 1 and len(file.lines) > _ENDLESS:
         notes.append(f"no blank line ends a sentence, so all {len(file.lines):,} words are one")
     return f"columns of {file.path}: {'; '.join(notes)}" if notes else ""
+
+
+def _first_lines(path: Path, delimiter: str) -> tuple[str, str, str]:
+    """The delimiter of a table, and its first two lines."""
+    with open_text(str(path)) as file:
+        lines = (line.rstrip("\n") for line in file if line.strip())
+        first, second = next(lines, ""), next(lines, "")
+        if declared := declared_delimiter(first):
+            first, second = second, next(lines, "")
+    return declared or header_delimiter(first, delimiter), first, second
+
+
+def _header_fields(line: str, delimiter: str) -> list[str]:
+    fields = line.split(delimiter) if delimiter == "\t" else quoted_fields(line, delimiter)
+    return [field.strip(' "') for field in fields]
+
+
+def _has_word_column(names: Sequence[str], cells: Sequence[str], given: Mapping[str, str]) -> bool:
+    """Whether the header names a column of words, and the row below it has one word there."""
+    words = {given.get("tokens", "").casefold(), *WORDS}
+    cell = next((cell for name, cell in zip(names, cells, strict=False) if name.casefold() in words), "")
+    return names_columns(names, given) and len(cell.split()) == 1 and not looks_like_list(cell)
