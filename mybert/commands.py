@@ -53,7 +53,6 @@ COMMANDS = {
         (
             "mybert tokenizer books/*.txt --output tokenizer",
             "mybert tokenizer articles.jsonl.gz --text-column body --vocab-size 50000 --cased --output tokenizer",
-            "mybert tokenizer python-docs --compare google-bert/bert-base-uncased --output tokenizer",
         ),
     ),
     "corpus": Command(

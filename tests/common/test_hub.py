@@ -94,7 +94,6 @@ def labelled(tmp_path):
 
 COMMANDS = {
     "--tokenizer": "corpus python-docs --tokenizer nope --output out",
-    "--compare": "tokenizer python-docs --compare nope --output out",
     "--model": "finetune --task text-classification --model nope --train rows.csv --output out",
     "predict": "predict nope rows.csv",
     "embed": "embed nope rows.csv --output out.npy",
