@@ -53,6 +53,7 @@ COMMANDS = {
         (
             "mybert tokenizer books/*.txt --output tokenizer",
             "mybert tokenizer articles.jsonl.gz --text-column body --vocab-size 50000 --cased --output tokenizer",
+            "mybert tokenizer python-docs --vocab-size 8000 --output tokenizer",
         ),
     ),
     "corpus": Command(

@@ -9,7 +9,7 @@ from mybert.common.errors import UserError
 from mybert.common.languages import LANGUAGES, is_language, normalization
 from mybert.settings import declare
 from mybert.settings.declare import TEXTS, TOKENIZER, check, check_effect, setting
-from mybert.settings.shared import ENGINES, CasingOptions, OutputFolder, ProcessesOption, ResumeOptions
+from mybert.settings.shared import CasingOptions, EngineOption, OutputFolder, ProcessesOption, ResumeOptions
 from tokenization.wordpiece_training import least_vocab_size
 
 NEGATIVES = ("other-document", "same-document")
@@ -66,7 +66,7 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
 
 
 @dataclass
-class CorpusSettings(ResumeOptions, DocumentSettings):
+class CorpusSettings(EngineOption, ResumeOptions, DocumentSettings):
     command: ClassVar[str] = "corpus"
 
     tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer", reads=TOKENIZER)
@@ -112,12 +112,6 @@ class CorpusSettings(ResumeOptions, DocumentSettings):
         0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)", within="[0, 0.5]"
     )
     seed: int = declare.seeds(42, "seed of every random choice (0 or more)", least=0)
-    engine: str = declare.hardware(
-        "local",
-        "processes on this machine (local), or a Ray cluster whose nodes share the disk of OUTPUT (ray; address in "
-        "RAY_ADDRESS; needs `pip install '.[ray]'` in the clone); the result is the same",
-        choices=ENGINES,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,7 +20,7 @@ from mybert.retrieval.collections import IDS, id_of, joined
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument
 from mybert.retrieval.settings import IndexSettings
-from mybert.rows.column_roles import usual_columns
+from mybert.rows.tables import usual_columns
 
 _SAMPLE = 500  # documents that show the language, and how much BM25 counts
 

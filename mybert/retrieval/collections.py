@@ -13,7 +13,7 @@ from mybert.io.documents import Problems, read_documents
 from mybert.io.files import STDIN, file_format, is_unicode, open_text
 from mybert.io.record_formats import READERS, TextColumn
 from mybert.io.sources import Source, find_sources
-from mybert.rows.column_roles import usual_columns
+from mybert.rows.tables import usual_columns
 
 IDS = (
     *("_id", "id", "doc_id", "docid", "docno", "document_id", "corpus-id", "corpus_id", "pid"),

@@ -16,8 +16,8 @@ from mybert.io.record_formats import TextColumn
 from mybert.retrieval.collections import joined
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import count_words, guess_language, spaced_words, split_words
-from mybert.rows.column_roles import usual_columns
 from mybert.rows.similar_rows import SIMILAR, plain_text
+from mybert.rows.tables import usual_columns
 
 _PASSAGE = 60  # words
 _LEAST_WORDS = 4  # of a query, a title or a passage

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from mybert.common.errors import UserError, short
 from mybert.io.documents import Problems
 from mybert.retrieval.collections import Texts, joined, read_judgements, read_texts
-from mybert.rows.column_roles import choose_columns, lacking_columns
 from mybert.rows.splits import Split
+from mybert.rows.tables import choose_columns, lacking_columns
 from mybert.tasks.reading import hash_of, load_table
 
 ROLES: Mapping[str, tuple[str, ...]] = {

@@ -297,6 +297,7 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     num_proc: int | None
     inputs: Required[Name | Sequence[Name]]
     resume: bool
+    engine: Literal["local", "ray"]
     tokenizer: Required[Name]
     max_length: int | None
     short_seq_prob: float
@@ -312,7 +313,6 @@ class BuildCorpusKeywords(CommandKeywords, TextKeywords, total=False):
     split_documents: int
     validation_share: float
     seed: int
-    engine: Literal["local", "ray"]
 
 class PredictKeywords(PredictorKeywords, total=False):
     config: Name

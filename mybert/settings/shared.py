@@ -124,7 +124,7 @@ class EngineOption(Options):
 
     engine: str = declare.hardware(
         "local",
-        "This process (local), or a Ray cluster whose nodes share the disks of model, inputs and OUTPUT (ray; address "
+        "This machine (local), or a Ray cluster whose nodes share the disks of model, inputs and OUTPUT (ray; address "
         "in RAY_ADDRESS; needs `pip install '.[ray]'` in the clone); the output is the same.",
         choices=ENGINES,
     )

@@ -19,8 +19,8 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short
 from mybert.common.metrics import metric_of, metric_title
-from mybert.rows.column_roles import choose_columns, lacking_columns
 from mybert.rows.splits import Problem, Split
+from mybert.rows.tables import choose_columns, lacking_columns
 from mybert.tasks.bootstrap_scores import LabelScores, Scores
 from mybert.tasks.options import TaskOptions
 

@@ -21,10 +21,9 @@ from mybert.io.files import file_format, is_unicode, open_text
 from mybert.io.record_formats import CORRECT, NOT_COMPRESSED, NOT_UTF8, READERS, Record, readable
 from mybert.io.sources import README, find_sources
 from mybert.rows.annotations import read_argilla
-from mybert.rows.column_roles import usual_columns
 from mybert.rows.labels import UNKNOWN
 from mybert.rows.splits import Split, describe_problems, refuse_rows
-from mybert.rows.tables import table_of_columns
+from mybert.rows.tables import table_of_columns, usual_columns
 from mybert.tasks.base import Task
 
 

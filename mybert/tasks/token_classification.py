@@ -20,12 +20,11 @@ from modeling_mybert.words_mybert import AddedTokens, WordSplitter
 from mybert.common.errors import UserError, short_list, warn_once
 from mybert.common.quantities import counted
 from mybert.rows.annotations import COLUMNS, VERDICT, words_and_tags
-from mybert.rows.column_roles import usual_columns
 from mybert.rows.conll import Columns, read_word_file
 from mybert.rows.label_columns import expand_label
 from mybert.rows.labels import is_missing, label_name, sort_labels
 from mybert.rows.splits import Problem
-from mybert.rows.tables import with_column
+from mybert.rows.tables import usual_columns, with_column
 from mybert.rows.tag_checks import at_all_positions, read_sentences, tag_problems, tokens_message, without_spaces
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
