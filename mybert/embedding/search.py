@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.nn.functional import normalize
 
@@ -28,8 +27,8 @@ OF_QUERY = ("query_number", "query", "rank")
 _SHOWN_CHARACTERS = 200
 
 
-Answers = Callable[[list[str], int], list[list[dict]]]
-"""From queries, and the number of queries before them, to the results of each, the best first."""
+Answers = Callable[[list[str]], list[list[dict]]]
+"""From queries to the results of each, the best first."""
 
 
 def search(settings: SearchSettings, answers: Answers | None = None) -> list[dict]:
@@ -54,7 +53,7 @@ def search(settings: SearchSettings, answers: Answers | None = None) -> list[dic
     given = [] if STDIN in settings.query else _checked(settings.query, 1)
     answers = answers or _of_vectors(settings)
     for queries in [given] if given else _arriving():
-        for query, hits in zip(queries, answers(queries, count), strict=True):
+        for query, hits in zip(queries, answers(queries), strict=True):
             shown = [
                 {"query_number": count, "query": query, "rank": rank, **record} for rank, record in enumerate(hits, 1)
             ]
@@ -79,8 +78,12 @@ def _of_vectors(settings: SearchSettings) -> Answers:
     path = Path(settings.vectors)
     embedder, pooling = _load(settings, path)
 
-    def answers(queries: list[str], before: int) -> list[list[dict]]:
-        encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, before)))
+    has_prompt = settings.prompt is not None or settings.prompt_name is not None
+    prompt = embedder.default_prompt if has_prompt else embedder.modules.query_prompt()
+
+    def answers(queries: list[str]) -> list[list[dict]]:
+        vectors = embedder.vectors(embedder.encode(queries, prompt), pooling, prompt=prompt)
+        encoded = normalize(torch.from_numpy(vectors))
         nearest = _nearest(path, encoded, settings.top_k)
         return [
             [{"score": score, **rename_taken(record, (*OF_QUERY, "score"))} for score, record in one]
@@ -141,30 +144,7 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
             "`mybert embed --prompt-name %s`",
             *(path, needed, name, needed),
         )
-    if pooling is None and not embedder.modules.ranks_by_cosine:
-        logger.warning(
-            "%s compares texts by %r, and mybert search by the cosine, so that the order differs; use "
-            "SentenceTransformer.similarity for its own",
-            *(name, embedder.modules.similarity),
-        )
     return embedder, pooling
-
-
-def _vectors(
-    embedder: Embedder, queries: list[str], pooling: str | None, settings: SearchSettings, before: int
-) -> np.ndarray:
-    """(queries, width); `before` is the number of queries before these."""
-    prompt = embedder.default_prompt
-    if settings.prompt is None and settings.prompt_name is None:
-        prompt = embedder.modules.query_prompt()
-    encoded, most = embedder.encode(queries, prompt), embedder.max_length - 2
-    for number, ids in enumerate(encoded, before + 1):
-        if len(ids) > most and embedder.long_texts == "refuse":
-            raise UserError(
-                f"query {number}: {len(ids) + 2} tokens, more than {most + 2}; shorten it, or run `mybert embed` "
-                "again with --long-texts window"
-            )
-    return embedder.vectors(encoded, pooling, prompt=prompt)
 
 
 def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:

@@ -56,7 +56,6 @@ class SentenceModules:
         prompts: text by name that is put before a text.
         default_prompt: name of the prompt of a text for which none is chosen.
         truncate_dim: number of leading dimensions to keep; None: all.
-        similarity: how vectors are compared: cosine, dot, euclidean or manhattan.
     """
 
     encoder: str
@@ -69,13 +68,6 @@ class SentenceModules:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     truncate_dim: int | None = None
-    similarity: str = "cosine"
-
-    @property
-    def ranks_by_cosine(self) -> bool:
-        """Whether the cosine orders texts as the similarity of the encoder does."""
-        has_length_1 = self.names[-1:] == ["Normalize"] and self.truncate_dim is None
-        return self.similarity == "cosine" or (has_length_1 and self.similarity in ("dot", "euclidean"))
 
     @property
     def is_mean(self) -> bool:
@@ -244,7 +236,6 @@ def _read_prompts(modules: SentenceModules, file: Path) -> None:
     for name in ("query", "document"):  # every encoder has them
         modules.prompts.setdefault(name, "")
     modules.default_prompt, modules.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
-    modules.similarity = str(settings.get("similarity_fn_name") or "cosine")
     if not isinstance(modules.default_prompt, str | None):
         raise UserError(f"{file}: default_prompt_name is {modules.default_prompt!r}, expected the name of a prompt")
     if modules.default_prompt is not None and modules.default_prompt not in modules.prompts:

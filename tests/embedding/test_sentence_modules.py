@@ -260,20 +260,6 @@ def test_search_asks_for_vectors_with_the_prompt_of_documents(encoder, tmp_path,
         assert [found[text] for text in texts] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize("layers", [(), (Normalize(),)])
-def test_another_order_than_that_of_the_encoder_is_said(encoder, tmp_path, caplog, layers):
-    folder = encoder(Pooling(32, "cls"), *layers)
-    (tmp_path / "t.txt").write_text("red apple\nsea")
-    for similarity in ("cosine", "dot", "euclidean", "manhattan"):
-        change_json(folder / "config_sentence_transformers.json", similarity_fn_name=similarity)
-        vectors = str(tmp_path / f"{similarity}.npy")
-        assert cli.main(["embed", str(folder), str(tmp_path / "t.txt"), "--output", vectors]) == 0
-        caplog.clear()
-        assert cli.main(["search", vectors, "an apple"]) == 0
-        same = similarity == "cosine" or (layers and similarity != "manhattan")
-        assert (f"compares texts by '{similarity}'" in caplog.text) == (not same)
-
-
 @pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
 def test_an_int8_copy_keeps_the_modules(encoder, tmp_path):
     folder = encoder(Pooling(32, ("cls", "max")), Dense(64, 16), Normalize())
