@@ -24,7 +24,6 @@ _GROUPS = 12  # of a column
 _SAMPLES, _DRAWS = 200, 4_000_000  # bootstrap samples of a group, and row indices of all samples
 _INDICES_AT_ONCE = 4_000_000  # of bootstrap samples; 32 MB
 _SUSPECTS = 50
-_NAME, _TEXT = 60, 300  # characters
 
 
 class Matrix(NamedTuple):
@@ -132,7 +131,7 @@ def analyse(
         "calibration": pairs and reliability(*pairs),
         "precision_recall": _curves(evaluation),
         "slices": {name: _scores(task, evaluation, values, metric) for name, values in groups.items()},
-        "suspects": [_suspect(suspect, numbers, given) for suspect in suspects[:_SUSPECTS]],
+        "suspects": [_suspect(suspect, numbers) for suspect in suspects[:_SUSPECTS]],
         "suspect_rows": len(suspects),
     }
 
@@ -164,12 +163,9 @@ def groups_of_column(given: Sequence[Mapping[str, Any]], name: str) -> list[str]
 
 
 def _frequent(texts: Sequence[str]) -> list[str]:
-    """The most frequent texts, shortened if they still differ; `other`, or `others` beside `other`, for the rest."""
-    kept = [text for text, _ in Counter(texts).most_common(_GROUPS)]
-    shortened = [text if len(text) <= _NAME else f"{text[:_NAME]}…" for text in kept]
-    names = dict(zip(kept, shortened if len(set(shortened)) == len(kept) else kept, strict=True))
-    rest = "others" if "other" in names else "other"
-    return [names.get(text, rest) for text in texts]
+    """The most frequent texts, and one group for the rest."""
+    kept = {text for text, _ in Counter(texts).most_common(_GROUPS)}
+    return [text if text in kept else "(other)" for text in texts]
 
 
 def _number(value: Any) -> float | None:
@@ -188,18 +184,15 @@ def quarters(values: Sequence[float]) -> list[str]:
     numbers = np.asarray(values, dtype=float)
     edges = np.unique(np.percentile(numbers, (0, 25, 50, 75, 100), method="nearest"))
     if len(edges) < 3:
-        return _frequent(_written(numbers.tolist()))
+        return _frequent([_written(number) for number in numbers.tolist()])
     places = np.clip(np.searchsorted(edges, numbers, side="left"), 1, len(edges) - 1)
-    first, *others = itertools.pairwise(_written(edges.tolist()))
+    first, *others = itertools.pairwise(map(_written, edges.tolist()))
     names = [f"{first[0]} to {first[1]}", *(f"above {low} to {high}" for low, high in others)]
     return [names[place - 1] for place in places.tolist()]
 
 
-def _written(numbers: Sequence[float]) -> list[str]:
-    """The numbers with six digits, or with all of them if different numbers would look equal."""
-    rounded = [f"{number:g}" for number in numbers]
-    exact = [repr(number).removesuffix(".0") for number in numbers]
-    return rounded if len(set(rounded)) == len(set(exact)) else exact
+def _written(number: float) -> str:
+    return repr(number).removesuffix(".0")
 
 
 def _scores(task: Task, evaluation: Evaluation, groups: Sequence[str], metric: str) -> list[dict[str, Any]]:
@@ -283,7 +276,7 @@ def _curves(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     return curves
 
 
-def _suspect(suspect: Suspect, numbers: Sequence[int], given: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _suspect(suspect: Suspect, numbers: Sequence[int]) -> dict[str, Any]:
     row, answer = suspect.row, suspect.answer
     word = f"{answer.word}: " if answer.word else ""
     names = {True: "yes", False: "no"} if isinstance(answer.reference, bool) else {}
@@ -293,11 +286,4 @@ def _suspect(suspect: Suspect, numbers: Sequence[int], given: Sequence[Mapping[s
         "prediction": str(names.get(answer.predicted, answer.predicted)),
         "probability": answer.own,
         "confidence": answer.score,
-        "text": _text(given[row]),
     }
-
-
-def _text(row: Mapping[str, Any]) -> str:
-    texts = [value for value in row.values() if isinstance(value, str)]
-    texts = texts or [" ".join(map(str, value)) for value in row.values() if isinstance(value, list)][:1]  # not tags
-    return " · ".join(texts)[:_TEXT]

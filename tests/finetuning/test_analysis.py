@@ -92,19 +92,17 @@ def test_numbers_are_grouped_in_quarters_and_other_values_by_frequency():
     assert quarters([3.0, 3.0]) == ["3", "3"]
     rows = [{"place": f"town {number % 30}"} for number in range(300)] + [{"place": "city"}] * 50
     named = groups_of_column(rows, "place")
-    assert named[-1] == "city" and named.count("other") > 100 and len(set(named)) == 13
+    assert named[-1] == "city" and named.count("(other)") > 100 and len(set(named)) == 13
 
 
 def test_different_values_are_different_groups():
     """Also those that begin alike, and a value that has the name of the rest."""
     deep = [f"{'folder/' * 10}{name}.txt" for name in "abab"]
     assert groups_of_column([{"file": name} for name in deep], "file") == deep
-    long = ["a" * 100, "b" * 100]
-    assert groups_of_column([{"text": text} for text in long], "text") == [f"{text[:60]}…" for text in long]
     assert len(set(groups_of_column([{"list": [*range(40), number]} for number in range(3)], "list"))) == 3
     kinds = ["other"] * 50 + [f"kind {number}" for number in range(20)] * 2
     groups = groups_of_column([{"kind": kind} for kind in kinds], "kind")
-    assert groups.count("other") == 50 and groups.count("others") == 18
+    assert groups.count("other") == 50 and groups.count("(other)") == 18
 
 
 def test_numbers_that_are_large_missing_or_mostly_equal_are_grouped():
@@ -120,7 +118,7 @@ def test_numbers_that_are_large_missing_or_mostly_equal_are_grouped():
         assert [group == "missing" for group in groups] == [number % 5 == 0 for number in range(200)]
         assert len(set(groups)) == 5
     groups = groups_of_column([{"price": number if number % 5 == 0 else 0} for number in range(500)], "price")
-    assert groups.count("0") == 401 and len(set(groups)) == 13 and "other" in groups
+    assert groups.count("0") == 401 and len(set(groups)) == 13 and "(other)" in groups
 
 
 def test_a_telling_word_is_found_by_brute_force():
@@ -172,7 +170,7 @@ def test_a_wrong_label_looks_mislabelled(evaluated):
     folder, rows = evaluated
     suspects = json.loads((folder / "scores/analysis.json").read_text())["suspects"]
     assert [row["row"] for row in suspects][:1] == [6]
-    assert suspects[0]["reference"] == rows[5]["label"] and suspects[0]["text"].startswith(rows[5]["text"])
+    assert suspects[0]["reference"] == rows[5]["label"]
     assert (folder / "scores/report.html").is_file()
 
 

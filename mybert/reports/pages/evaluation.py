@@ -256,7 +256,7 @@ def _suspects(files: StageFiles, part: str, lines: Sequence[Mapping[str, Any]]) 
     id_name, named = rows_at(lines, {row["row"] for row in rows})
     cells = [
         (
-            *named.get(row["row"], (row["row"], row["text"])),
+            *named.get(row["row"], (row["row"], None)),
             *(row["reference"], row["prediction"]),
             *(Share(row[name]) if name in row else None for name in ("probability", "confidence")),
         )
