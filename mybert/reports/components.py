@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-_FEW_COLUMNS, _SHORT, _MEASURED = 4, 32, 50  # columns, characters of a text, and rows that decide on a table's width
 _LEFT_OUT = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160), 0xFFFE, 0xFFFF])
 _LEFT_OUT |= dict.fromkeys(range(0xD800, 0xE000))
 # Marks that change the direction of text after them, until the end of a paragraph
@@ -34,8 +33,6 @@ class Table:
         rows: cells; numbers are aligned to the right. A cell may be a `Share`, `Interval` or `Segments`.
         note: a sentence below the title.
         folded: shown only when the reader opens it.
-        size: of the width of a wide page: `whole`, `half` or `third` (default: `half` for few short columns); more
-            where a row of the page has room.
     """
 
     kind: ClassVar[str] = "table"
@@ -44,16 +41,6 @@ class Table:
     rows: Sequence[Sequence[Any]]
     note: str = ""
     folded: bool = False
-    size: str = ""
-
-    @property
-    def width(self) -> str:
-        if self.size or self.folded:
-            return self.size or "whole"
-        texts = [cell for row in self.rows[:_MEASURED] for cell in row if isinstance(cell, str)]
-        is_small = len(self.columns) <= _FEW_COLUMNS and max(map(len, texts), default=0) <= _SHORT
-        is_small = is_small and not any(isinstance(cell, Segments | Interval) for row in self.rows[:1] for cell in row)
-        return "half" if is_small else "whole"
 
 
 @dataclass(frozen=True)

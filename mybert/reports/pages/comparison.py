@@ -99,7 +99,7 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str, is_one_of_many: 
     test = next(iter(entry["metrics"].values()))["test"]
     note = f"p: {test}."
     columns = ["metric", "difference", "95% interval", "p", f"result of {second}"]
-    table = Table("Difference", columns, rows, note, size="whole")
+    table = Table("Difference", columns, rows, note)
     groups = [
         _slice(metric_of(metric), column, by_group, entry["runs"]) for column, by_group in entry["slices"].items()
     ]
@@ -138,12 +138,12 @@ def _slice(named: Metric, column: str, groups: Sequence[Mapping], runs: Sequence
         for one in groups
         if one["rows"]
     ]
-    return Table(column, [column, "rows", *runs, "difference", "p"], rows, size="whole")
+    return Table(column, [column, "rows", *runs, "difference", "p"], rows)
 
 
 def _settings(entry: Mapping) -> Table:
     rows = [(name, *map(_written, values)) for name, values in entry["settings"].items()]
-    return Table("Settings, data and versions", ["name", *entry["runs"]], rows, size="whole")
+    return Table("Settings, data and versions", ["name", *entry["runs"]], rows)
 
 
 def _written(value: Any) -> str:

@@ -86,7 +86,7 @@ def _tokens(files: StageFiles) -> Section:
         ("unknown_words", "Words that are unknown", ["word", "occurrences"]),
     ):
         if rows := files.results.get(name):
-            tables.append(Table(title, columns, rows, size="third"))
+            tables.append(Table(title, columns, rows))
     intro = "Counted in a sample of the documents and of the training examples."
     return Section("Tokens", tables, intro)
 

@@ -17,8 +17,7 @@ from mybert.reports.prediction_table import prediction_table, rows_at
 from mybert.reports.stage_files import StageFiles, is_number
 
 _LABELS = 100
-_MATRIX, _HALF_MATRIX = 25, 5  # labels of a whole confusion matrix, and of one that leaves room beside it
-_SHORT = 12  # characters of a label
+_MATRIX = 25  # labels of a whole confusion matrix
 _PACKED = 4_000_000  # bytes of all predictions of a page
 _SLICES = {"truncated": "truncation"}
 _GROUPS = f"Groups of rows and their scores; those of fewer than {FEW_RED} rows say little."
@@ -214,8 +213,7 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
         cells = [Share(c / total, f"{c:,}", "accent" if i == j else "bad") for j, c in enumerate(row)]
         rows.append((name, *cells))
     note = "Each row is a reference label, each column a prediction. Blue: correct. Red: incorrect."
-    is_small = len(names) <= _HALF_MATRIX and max(map(len, names)) <= _SHORT
-    return Table("Confusion matrix", ["reference", *names], rows, note, size="half" if is_small else "")
+    return Table("Confusion matrix", ["reference", *names], rows, note)
 
 
 def _predicted_numbers(lines: Sequence[Mapping[str, Any]]) -> Chart | None:

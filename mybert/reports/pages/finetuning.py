@@ -83,7 +83,7 @@ def _data(results: dict) -> Section | None:
         rows = [(o["of"], o["in"], o["rows"], o["equal"], o["near"]) for o in overlaps]
         note = "Nearly: but for case, punctuation, spaces or a few words."
         columns = ["rows of", "also in", "rows", "equal", "nearly equal"]
-        tables.append(Table("Rows in two parts", columns, rows, note, size="half"))
+        tables.append(Table("Rows in two parts", columns, rows, note))
     if words := checks.get("giveaway_words"):
         rows = [(w["label"], w["word"], w["with_label"], w["rows"], w["without"], w["f1"]) for w in words]
         columns = ["label", "word", "rows of the label with it", "rows of the label", "other rows with it", "F1"]

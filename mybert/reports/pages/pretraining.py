@@ -131,13 +131,13 @@ def _adaptation(adaptation: Mapping[str, Any]) -> Section:
         tables.append(Table("Held-out text", ["text and score", "before", "after"], scores))
     if words := adaptation.get("new_words"):
         rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words]
-        tables.append(Table("New words", ["word", "former word pieces", "tokens saved"], rows, size="half"))
+        tables.append(Table("New words", ["word", "former word pieces", "tokens saved"], rows))
     if nearest := adaptation.get("nearest_tokens"):
         rows = [
             (word, " ".join(near.get("before", ())), " ".join(near.get("after", ()))) for word, near in nearest.items()
         ]
         columns = ["word", "before training", "after training"]
-        tables.append(Table("Nearest tokens of new words", columns, rows, size="half"))
+        tables.append(Table("Nearest tokens of new words", columns, rows))
     return Section("Adaptation", tables)
 
 
@@ -149,7 +149,7 @@ def _tokens(files: StageFiles) -> Section:
     ):
         if groups := files.results.get(name):
             rows = [(row["name"], row["tokens"], Share(row["accuracy"])) for row in groups]
-            tables.append(Table(title, [column, "masked tokens", "accuracy"], rows, size="half"))
+            tables.append(Table(title, [column, "masked tokens", "accuracy"], rows))
     return Section("Which tokens it gets right", tables, "On the held-out documents.")
 
 

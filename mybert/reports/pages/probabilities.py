@@ -80,4 +80,4 @@ def _thresholds(analysis: Mapping[str, Any], results: Mapping[str, Any]) -> list
             tried.append({"name": printable(name), "rows": labels[name]["true"], **numbers})
     columns = ["label", "threshold with the best F1", "F1 there", "F1 in the scores above"]
     control = Thresholds("Try a threshold", json.dumps(tried)) if tried else None
-    return [control, Table("Best thresholds", columns, rows, size="whole")] if rows else []
+    return [control, Table("Best thresholds", columns, rows)] if rows else []
