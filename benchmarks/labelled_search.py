@@ -29,7 +29,7 @@ from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder, Reranker
 from mybert.retrieval.passages import DocumentVectors
-from mybert.retrieval.ranking import combined, score_ranking
+from mybert.retrieval.ranking import combined, reranked, score_ranking
 from mybert.retrieval.words import best_rows
 
 _DEPTH = 100
@@ -142,16 +142,18 @@ def rerank(collection: Collection, retriever: str, reranker: str, count: int) ->
     weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages, encoder.start_weight)
     texts, queries = documents.passages(), list(zip(collection.queries.ids, collection.queries.texts, strict=True))
     similar = vectors.cosines(encoder.queries(collection.queries.texts[:count]))
-    scores: dict[str, list[float]] = {"BM25": [], "BM25, reranked": [], "hybrid": [], "hybrid, reranked": []}
+    scores: dict[str, list[float]] = {}
     for (key, query), cosines, by_words in track(
         list(zip(queries[:count], similar, collection.by_words, strict=False)), description="reranking"
     ):
         for name, first in (("BM25", by_words), ("hybrid", combined(cosines, by_words, weight))):
             ranked = best_rows(first, _DEPTH)
-            order = np.argsort(-model.scores(query, [texts[row] for row in ranked]), kind="stable")
-            for label, rows in ((name, ranked), (f"{name}, reranked", [ranked[place] for place in order])):
+            logits = model.scores(query, [texts[row] for row in ranked])
+            alone, both = (np.argsort(-one, kind="stable") for one in (logits, reranked(first[ranked], logits)))
+            orders = {name: ranked, f"{name}, reranked": ranked[both], f"{name}, reranker alone": ranked[alone]}
+            for label, rows in orders.items():
                 metrics = score_ranking([documents.ids[row] for row in rows], collection.grades[key])
-                scores[label].append(metrics["ndcg@10"])
+                scores.setdefault(label, []).append(metrics["ndcg@10"])
     for label, values in scores.items():
         print(f"| {label}, {len(values)} queries | {np.mean(values):.3f} |")
 

@@ -1,9 +1,11 @@
 """The models of an index: vectors of queries and passages, of length 1, and scores of pairs of them."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
@@ -12,6 +14,7 @@ from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import SentenceModules
 from mybert.retrieval.balance import start_weight
 from mybert.tasks.settings import PredictorSettings
+from mybert.tasks.text_classification import TextClassification
 
 Progress = Callable[[int], object]
 
@@ -67,15 +70,17 @@ class Reranker:
     def __init__(self, model: str, **options: Any):
         self._predictor = Predictor(PredictorSettings(model=model, **options))
         task = self._predictor.task
-        labels = task.config.num_labels if task.name == "text-classification" else 0
-        if labels not in (1, 2):
+        labels = task.config.num_labels if isinstance(task, TextClassification) else 0
+        if not isinstance(task, TextClassification) or labels not in (1, 2):
             head = f"{labels} classes" if labels else f"the task {task.name}"
             raise UserError(f"--reranker {model}: expected one score or two classes for a pair of texts, found {head}")
-        self._relevant = task.config.id2label[1] if labels == 2 else None
+        self._predictor.task = dataclasses.replace(task, activation=torch.nn.Identity())
+        self._classes = [task.config.id2label[number] for number in range(labels)]
 
     def scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
-        """(passages,) higher for those that answer the query; probabilities for two classes."""
+        """(passages,) how likely each answers the query, as a logit: of two classes, the difference of theirs."""
         predictions = self._predictor([(query, passage) for passage in passages])
-        if self._relevant is None:
+        if len(self._classes) == 1:
             return np.array([one["score"] for one in predictions])
-        return np.array([one["scores"][self._relevant] for one in predictions])
+        other, relevant = self._classes
+        return np.array([one["scores"][relevant] - one["scores"][other] for one in predictions])

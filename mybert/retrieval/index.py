@@ -16,7 +16,7 @@ from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress, Reranker
 from mybert.retrieval.passages import PassageCutter, passage_sizes
-from mybert.retrieval.ranking import combined, words_unit
+from mybert.retrieval.ranking import combined, reranked, words_unit
 from mybert.retrieval.records import Hit, IndexedDocument, UnusableQuery, as_document
 from mybert.retrieval.segments import Segment, write_segment
 from mybert.retrieval.settings import FIXED, IndexSettings
@@ -128,7 +128,7 @@ class Index:
         Args:
             mode: `dense` compares vectors, `words` has BM25, `hybrid` adds both scores.
             where: column → value; only documents with these values are found.
-            reranker: a cross-encoder that scores the passages found and sorts them anew.
+            reranker: a cross-encoder; its logits are added to the scores of the passages found, see `reranked`.
         """
         if mode not in MODES:
             raise UnusableQuery(f"mode: expected {' or '.join(MODES)}, found {short(mode)}")
@@ -259,7 +259,8 @@ class Index:
         return self._sample[1]
 
     def _reranked(self, query: str, hits: list[Hit], name: str) -> list[Hit]:
-        scores = self.reranker(name).scores(query, [joined(hit.title, hit.text) for hit in hits])
+        logits = self.reranker(name).scores(query, [joined(hit.title, hit.text) for hit in hits])
+        scores = reranked(np.array([hit.score for hit in hits]), logits)
         order, best = np.argsort(-scores, kind="stable"), {}
         for place in order.tolist():
             hits[place].score = float(scores[place])

@@ -23,7 +23,7 @@ from mybert.retrieval.balance import LARGEST, Encode, balance, start_weight
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.latent_semantics import LatentSemantics
-from mybert.retrieval.negatives import add_negatives, first_passages, print_unused
+from mybert.retrieval.negatives import add_negatives, print_unused
 from mybert.retrieval.pairs import Pairs
 from mybert.retrieval.words_channel import (
     add_words_channel,
@@ -177,10 +177,6 @@ class Retrieval:
         most = max(_PASSAGES if train.by_origin()[0] else _MINED_PASSAGES, len(answers))
         return trainers.HeldOutRetrieval(relevant, passages[:most], arguments.per_device_eval_batch_size)
 
-    def row_counts(self, pairs: Pairs) -> list[int]:
-        """The number of rows of each data set."""
-        return [len(pairs.pairs), len(pairs.scored)]
-
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
         batch_size = arguments["args"].per_device_train_batch_size
@@ -208,7 +204,7 @@ class Reranking:
         vars(config).pop("words_weight", None)  # of a retriever
         self.model.max_seq_length = min(self.options.max_length, config.max_position_embeddings)
         config.finetuned = {"task": "text-classification", "max_length": self.model.max_seq_length}
-        self.learning_rate = 5e-5
+        self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         self._retriever = None
         if settings.hard_negatives != 0 and modules_folder(settings.model) is not None:
             self._retriever = SentenceTransformer(settings.model, device=str(arguments.device))
@@ -229,11 +225,7 @@ class Reranking:
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:
         relevant = dict(list(held_out.relevant().items())[:_RERANKED_QUERIES])
         texts = list(dict.fromkeys([*(t for answers in relevant.values() for t in answers), *train.passages()]))
-        retrieved = first_passages(list(relevant), texts, _RERANKED_PASSAGES)
-        return trainers.HeldOutReranking(relevant, retrieved, arguments.per_device_eval_batch_size)
-
-    def row_counts(self, pairs: Pairs) -> list[int]:
-        return [len(trainers.reranking_data(pairs))]
+        return trainers.HeldOutReranking(relevant, texts, _RERANKED_PASSAGES, arguments.per_device_eval_batch_size)
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         data = trainers.reranking_data(pairs)

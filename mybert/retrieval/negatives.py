@@ -104,9 +104,3 @@ class _Searcher:
             for place, same in zip(turns, equal.tolist(), strict=True)
             if place != positive and not same and not likely[place]
         ]
-
-
-def first_passages(queries: Sequence[str], texts: Sequence[str], count: int) -> dict[str, list[str]]:
-    """Query → the `count` passages that BM25 ranks first, as a reranker gets them."""
-    words = Words.of(texts)
-    return {query: [texts[place] for place in best_rows(words.scores(query), count).tolist()] for query in queries}

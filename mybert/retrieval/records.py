@@ -44,7 +44,7 @@ class Hit:
     Attributes:
         id, title, columns: of its document.
         start, end: `text` is `document[start:end]`.
-        score: the sum of `combined` (hybrid), the cosine (dense), BM25 (words), or the reranker's.
+        score: the sum of `combined` (hybrid), the cosine (dense), BM25 (words), or `reranked`.
         highlights: start and end in `text` of each word that is also in the query.
     """
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
-from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, ListNetLoss
 from sentence_transformers.cross_encoder.trainer import CrossEncoderTrainer
 from sentence_transformers.cross_encoder.training_args import CrossEncoderTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -27,15 +27,19 @@ from sentence_transformers.sentence_transformer.training_args import (
 from torch import nn
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.retrieval.pairs import Pairs
-from mybert.retrieval.ranking import score_ranking
+from mybert.retrieval.ranking import reranked, score_ranking
+from mybert.retrieval.words import Words, best_rows
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
 AT_ONCE = 64
 """Rows of a batch whose gradients are computed together; larger batches cache the gradients of vectors."""
 METRIC = "ndcg@10"
+_SURE = 8.0
+"""The label of the best answers beside 0 of others, as logits: together they have nearly all of the probability."""
 
 
 class MeanOverRows(Objective):
@@ -104,25 +108,57 @@ def retrieval_loss(
     return losses
 
 
-def reranking_data(pairs: Pairs) -> Dataset:
-    """Columns query, passage and label: a grade or score divided by the highest, and 0 for negatives."""
-    rows = [(p.query, p.positive, float(pairs.grades.get((p.query, p.positive), 1))) for p in pairs.pairs]
-    highest = max((label for *_, label in rows), default=1.0)
-    rows = [(query, passage, label / highest) for query, passage, label in rows]
-    rows += dict.fromkeys((pair.query, negative, 0.0) for pair in pairs.pairs for negative in pair.negatives)
-    if not pairs.scored and all(label > 0 for *_, label in rows):
-        raise UserError("no row has a passage that does not answer its query; give negatives, or more hard negatives")
-    top = max((pair.score for pair in pairs.scored), default=1.0)
-    if top <= 0:
-        raise UserError(f"the highest score is {top:g}, so that no passage answers its query; give scores above 0")
-    rows += [(pair.query, pair.passage, min(max(pair.score / top, 0.0), 1.0)) for pair in pairs.scored]
-    return Dataset.from_dict(dict(zip(("query", "passage", "label"), map(list, zip(*rows, strict=True)), strict=True)))
+def reranking_data(pairs: Pairs) -> DatasetDict:
+    """Of pairs the columns query, passages and labels: the passage that answers, then its negatives, whose label is 0.
+
+    The label of an answer is `_SURE`, times its grade divided by the highest. Of scored pairs the columns query,
+    passage and label, the score divided by the highest.
+    """
+    tables = {}
+    if chosen := pairs.pairs:
+        if alone := sum(not pair.negatives for pair in chosen):
+            raise UserError(
+                f"{counted(alone, 'row')} without a passage that does not answer the query; give negatives, or leave "
+                "out --hard-negatives 0"
+            )
+        grades = [float(pairs.grades.get((pair.query, pair.positive), 1)) for pair in chosen]
+        highest = max(grades)
+        tables["pairs"] = Dataset.from_dict(
+            {
+                "query": [pair.query for pair in chosen],
+                "passages": [[pair.positive, *pair.negatives] for pair in chosen],
+                "labels": [
+                    [_SURE * grade / highest] + [0.0] * len(pair.negatives)
+                    for pair, grade in zip(chosen, grades, strict=True)
+                ],
+            }
+        )
+    if scored := pairs.scored:
+        top = max(pair.score for pair in scored)
+        if top <= 0:
+            raise UserError(f"the highest score is {top:g}, so that no passage answers its query; give scores above 0")
+        tables["scored"] = Dataset.from_dict(
+            {
+                "query": [pair.query for pair in scored],
+                "passage": [pair.passage for pair in scored],
+                "label": [min(max(pair.score / top, 0.0), 1.0) for pair in scored],
+            }
+        )
+    return DatasetDict(tables)
 
 
-def reranking_loss(model: CrossEncoder, data: Dataset) -> nn.Module:
-    """Binary cross-entropy, in which relevant and other passages have the same weight."""
-    total, relevant = len(data), max(sum(data["label"]), 1.0)
-    return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(max((total - relevant) / relevant, 1.0)))
+def reranking_loss(model: CrossEncoder, data: DatasetDict) -> dict[str, nn.Module]:
+    """The loss of each data set: cross-entropy over the passages of a query (Gao, Dai and Callan 2021, LCE), and
+    binary cross-entropy for scores, in which relevant and other passages have the same weight.
+    """
+    losses: dict[str, nn.Module] = {}
+    if "pairs" in data:
+        losses["pairs"] = ListNetLoss(model, mini_batch_size=-1)  # all passages at once
+    if "scored" in data:
+        total, relevant = len(data["scored"]), max(sum(data["scored"]["label"]), 1.0)
+        weight = torch.tensor(max((total - relevant) / relevant, 1.0))
+        losses["scored"] = BinaryCrossEntropyLoss(model, pos_weight=weight)
+    return losses
 
 
 class HeldOutRetrieval(InformationRetrievalEvaluator):
@@ -160,28 +196,33 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
         return super().compute_metrics(queries_result_list)
 
 
-class HeldOutReranking(CrossEncoderRerankingEvaluator):
-    """nDCG@10, MRR@10 and MAP of the passages retrieved for held-out queries, reranked.
+class HeldOutReranking(BaseEvaluator):
+    """nDCG@10, MRR@10 and MAP of the passages that BM25 finds for held-out queries, in the order of `reranked`.
 
     Attributes:
-        of_queries: (queries,) nDCG@10 of each, from the last call; first 0 for those of which nothing was retrieved.
+        of_queries: (queries,) nDCG@10 of each, from the last call.
+        beside: the same for "bm25", the order before, and for "alone", that of the model without BM25.
     """
 
-    def __init__(self, relevant: dict[str, dict[str, int]], retrieved: dict[str, list[str]], batch_size: int):
-        samples = [
-            {"query": query, "positive": list(answers), "documents": retrieved[query]}
-            for query, answers in relevant.items()
-        ]
-        super().__init__(samples, at_k=10, always_rerank_positives=False, batch_size=batch_size, write_csv=False)
+    def __init__(self, relevant: dict[str, dict[str, int]], passages: Sequence[str], count: int, batch_size: int):
+        super().__init__()
+        self._relevant, self._batch_size = relevant, batch_size
+        words = Words.of(passages)
+        by_words = [words.scores(query) for query in relevant]
+        rows = [best_rows(scores, count) for scores in by_words]
+        self._texts = [[passages[row] for row in best.tolist()] for best in rows]
+        self._first = [scores[best] for scores, best in zip(by_words, rows, strict=True)]
 
-    def __call__(self, model: CrossEncoder, *args, **kwargs) -> dict[str, float]:
-        self._computed: list[float] = []
-        scores = super().__call__(model, None)
-        reranked = self._computed[len(self._computed) // 2 :]  # those before are of the order of BM25
-        self.of_queries = np.array([0.0] * (len(self.samples) - len(reranked)) + reranked)
-        return {name.rpartition("_")[2]: float(value) for name, value in scores.items() if "base_" not in name}
+    def __call__(self, model: CrossEncoder, *args: Any, **kwargs: Any) -> dict[str, float]:
+        pairs = [(query, text) for query, texts in zip(self._relevant, self._texts, strict=True) for text in texts]
+        options = {"batch_size": self._batch_size, "activation_fn": nn.Identity(), "show_progress_bar": False}
+        logits = np.split(model.predict(pairs, **options), np.cumsum([len(texts) for texts in self._texts])[:-1])
+        orders = {"bm25": self._first, "alone": logits, "both": list(map(reranked, self._first, logits))}
+        metrics = {name: [self._scores(*query) for query in enumerate(scores)] for name, scores in orders.items()}
+        of_queries = {name: np.array([one[METRIC] for one in scores]) for name, scores in metrics.items()}
+        self.of_queries, self.beside = of_queries.pop("both"), of_queries
+        return {name: float(np.mean([one[name] for one in metrics["both"]])) for name in (METRIC, "mrr@10", "map")}
 
-    def compute_metrics(self, *given: Any) -> tuple[float, float, float]:
-        scores = super().compute_metrics(*given)
-        self._computed.append(float(scores[1]))
-        return scores
+    def _scores(self, number: int, scores: np.ndarray) -> dict[str, float]:
+        texts, grades = self._texts[number], list(self._relevant.values())[number]
+        return score_ranking([texts[place] for place in np.argsort(-scores, kind="stable")], grades)

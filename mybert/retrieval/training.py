@@ -27,7 +27,7 @@ from mybert.inference.checkpoint import explain_unreadable
 from mybert.retrieval.collections import read_texts
 from mybert.retrieval.kinds import Kind, Retrieval, kind_of
 from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
-from mybert.retrieval.trainer import METRIC
+from mybert.retrieval.trainer import METRIC, HeldOutReranking
 from mybert.retrieval.words_channel import planned_dimensions
 from mybert.tasks.bootstrap_scores import interval_95
 from mybert.training.arguments import explain_unusable, prepare_launch
@@ -38,6 +38,7 @@ from mybert.training.stopping import StopOnSignal, on_signals
 
 STAGE = "finetune"
 _RUNS = "runs"
+_BATCHES = {"retrieval": BATCH, "reranking": 8}  # pairs; a reranker reads the negatives of each with its query too
 _STEPS = 100  # at least, of few pairs
 _SAMPLES = 1000  # of the bootstrap
 _INPUTS = ("model", "validation", "queries", "judgements")
@@ -79,7 +80,7 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
     if arguments.world_size > 1:
         raise UserError(f"--task {settings.task} trains in one process; start it without torchrun")
     if arguments.per_device_train_batch_size is None:
-        arguments.per_device_train_batch_size = BATCH
+        arguments.per_device_train_batch_size = _BATCHES[settings.task]
     prepare_launch(arguments, settings.output, STAGE)
     inputs = {name: getattr(settings, name) for name in _INPUTS if getattr(settings, name) is not None}
     inputs |= {f"train-{number}": name for number, name in enumerate(settings.train_files, 1)}
@@ -188,7 +189,7 @@ def _print_plan(job: Job) -> None:
         rows += [
             ("training pairs", len(job.train.pairs)),
             ("scored pairs", len(job.train.scored)),
-            *_with_negatives(job),
+            ("negatives", sum(len(pair.negatives) for pair in job.train.pairs)),
             ("pairs per step", job.arguments.per_device_train_batch_size * job.arguments.gradient_accumulation_steps),
             ("epochs", job.arguments.num_train_epochs),
             ("steps", _steps(job)),
@@ -197,17 +198,11 @@ def _print_plan(job: Job) -> None:
     print_table("Plan", rows)
 
 
-def _with_negatives(job: Job) -> list[tuple[str, int]]:
-    """The number of pairs of a reranker, which reads each hard negative with its query."""
-    count = sum(job.kind.row_counts(job.train))
-    return [("pairs with hard negatives", count)] if count > len(job.train.pairs) + len(job.train.scored) else []
-
-
 def _steps(job: Job) -> int:
     """The number of steps, as Trainer counts them."""
     arguments = job.arguments
     size = arguments.train_batch_size * arguments.world_size
-    batches = sum(math.ceil(rows / size) for rows in job.kind.row_counts(job.train))
+    batches = sum(math.ceil(len(rows) / size) for rows in (job.train.pairs, job.train.scored))
     an_epoch = math.ceil(batches / arguments.gradient_accumulation_steps)
     return arguments.max_steps if arguments.max_steps > 0 else math.ceil(arguments.num_train_epochs * an_epoch)
 
@@ -243,8 +238,9 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
         if evaluator:
             model = "start model" if name == "start" else "result"
             print(f"scoring the {model} on {len(job.held_out.relevant()):,} held-out queries", flush=True)
-            metrics = evaluator(kind.model)
-            scores[name] = {"metrics": metrics, "intervals_95": {METRIC: _interval(evaluator.of_queries)}}
+            scores[name] = _with_interval(evaluator(kind.model), evaluator.of_queries)
+            if isinstance(evaluator, HeldOutReranking):
+                scores.update({by: _with_interval({METRIC: of.mean()}, of) for by, of in evaluator.beside.items()})
 
     if trainer:
         with on_signals(stop.ask):
@@ -263,11 +259,12 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
         shutil.rmtree(checkpoint)
 
 
-def _interval(of_queries: np.ndarray) -> tuple[float, float] | None:
-    """The 95% interval of the mean over queries."""
+def _with_interval(metrics: dict[str, float], of_queries: np.ndarray) -> dict[str, Any]:
+    """Metrics, and the 95% interval of the mean of `METRIC` over queries."""
     random, count = np.random.default_rng(0), len(of_queries)
     means = [of_queries[random.integers(count, size=count)].mean() for _ in range(_SAMPLES)]
-    return interval_95(means, count, is_share=False, score=of_queries.mean(), is_bounded=True)
+    interval = interval_95(means, count, is_share=False, score=of_queries.mean(), is_bounded=True)
+    return {"metrics": metrics, "intervals_95": {METRIC: interval}}
 
 
 def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
@@ -275,7 +272,10 @@ def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
     if not job.held_out.by_origin()[0]:
         title += ", mined from the documents"
     rows = []
-    for name, key in (("start", "start"), ("finished", "held_out")):
+    names = {"start": "start", "finished": "held_out"}
+    if "bm25" in scores:
+        names = {"BM25": "bm25", "BM25 and start": "start", "BM25 and finished": "held_out", "finished alone": "alone"}
+    for name, key in names.items():
         interval = scores[key]["intervals_95"][METRIC]
         shown = "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
         rows.append((name, format_cell(scores[key]["metrics"][METRIC]), shown))

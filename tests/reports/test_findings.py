@@ -45,7 +45,8 @@ def search(task: str = "retrieval", before: float = 0.3, after: float = 0.2, **i
     """Results of a retriever: held-out queries of its training, or paired intervals by system of its evaluation."""
     systems = {name: {"ndcg@10": 0.5} for name in ("model", "bm25", "start", "hybrid")}
     differences = {name: {"ndcg@10": {"mean": sum(i) / 2, "interval": i}} for name, i in intervals.items()}
-    scores = {"start": {"metrics": {"ndcg@10": before}}, "held_out": {"metrics": {"ndcg@10": after}}}
+    first = "bm25" if task == "reranking" else "start"
+    scores = {first: {"metrics": {"ndcg@10": before}}, "held_out": {"metrics": {"ndcg@10": after}}}
     return {"results": {"task": task, **(systems | {"differences": differences} if intervals else scores)}}
 
 

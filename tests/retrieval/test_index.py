@@ -10,8 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
+import torch
 from forked import exit_status
 from json_files import read_lines, write_lines
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import mybert
 from mybert import Index, cli
@@ -429,14 +432,22 @@ def test_a_column_of_a_document_replaces_nothing_of_its_result(tmp_path, encoder
     assert (hit["input_query"], hit["input_rank"], hit["input_score"]) == ("mine", 9, 7)
 
 
-def test_a_reranker_sorts_what_was_found(tmp_path, encoder, models):
+@pytest.mark.parametrize("head", ["regression", "pairs"])
+def test_a_reranker_adds_its_logits_to_standardized_scores(tmp_path, encoder, models, head):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS)
-    reranker = str(models("regression"))
+    reranker = str(models(head))
     hits = index.search("cats in the rain", 5, "hybrid", reranker=reranker)
     everything = index.search("cats in the rain", 48, "hybrid")
+    tokenizer = AutoTokenizer.from_pretrained(reranker)
+    model = AutoModelForSequenceClassification.from_pretrained(reranker).eval()
     pairs = [("cats in the rain", f"{hit.title} {hit.text}") for hit in everything]
-    scores = [one["score"] for one in mybert.Predictor(reranker)(pairs)]
-    assert ids(hits) == [everything[place].id for place in np.argsort(-np.array(scores), kind="stable")[:5]]
+    with torch.no_grad():
+        logits = model(**tokenizer(*zip(*pairs, strict=True), padding=True, return_tensors="pt")).logits
+    logits = logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits[:, 0]
+    expected = logits.numpy() + scipy.stats.zscore([hit.score for hit in everything])
+    best = np.argsort(-expected, kind="stable")[:5]
+    assert ids(hits) == [everything[place].id for place in best]
+    assert np.abs(np.array([hit.score for hit in hits]) - expected[best]).max() < 1e-4
 
 
 ONE = '{"id": 1, "text": "a"}\n'

@@ -36,15 +36,21 @@ def better_than_others(files: StageFiles) -> Iterator[Finding]:
 
 
 def better_than_before(files: StageFiles) -> Iterator[Finding]:
-    """Of `finetune`: the held-out queries before and after training."""
-    start, trained = (files.results.get(name, {}).get("metrics", {}).get(_METRIC) for name in ("start", "held_out"))
-    if files.task not in ("retrieval", "reranking") or start is None or trained is None:
+    """Of `finetune`: the held-out queries before and after training; of a reranker, in the order of BM25 before."""
+    reranks = files.task == "reranking"
+    names = "bm25" if reranks else "start", "held_out"
+    before, trained = (files.results.get(name, {}).get("metrics", {}).get(_METRIC) for name in names)
+    if files.task not in ("retrieval", "reranking") or before is None or trained is None:
         return
     queries = files.results.get("pairs", {}).get("held_out_queries", 0)
-    evidence = f"{_TITLE} of {queries:,} held-out queries is {trained:.3f}, and was {start:.3f} before training."
+    was = "that of BM25 alone" if reranks else "before training it was"
+    evidence = f"{_TITLE} of {queries:,} held-out queries is {trained:.3f}, {was} {before:.3f}."
     titles = ("Training has made the model better", "Training has not made the model better")
     remedy = "Train on more rows or documents. If that does not help, use the start model."
-    yield judged("beside-start", "green" if trained > start else "amber", titles, evidence, remedy)
+    if reranks:
+        titles = ("The reranker sorts better than BM25", "The reranker sorts no better than BM25")
+        remedy = "Train on more rows, or search without a reranker."
+    yield judged("beside-start", "green" if trained > before else "amber", titles, evidence, remedy)
 
 
 def few_held_out_queries(files: StageFiles) -> Iterator[Finding]:
