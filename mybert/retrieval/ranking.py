@@ -46,7 +46,8 @@ def reranked(first: np.ndarray, logits: np.ndarray) -> np.ndarray:
         first: (R,) scores by which the passages were found.
         logits: (R,) of `Reranker`.
     """
-    return logits + (first - first.mean()) / max(float(first.std()), 1e-6)
+    first = first.astype(np.float64)  # equal scores differ from their mean by less than 1e-6
+    return logits + (first - first.mean()) / max(first.std(), 1e-6) if len(first) else first
 
 
 def score_ranking(ranked: Sequence[str], grades: Mapping[str, int]) -> dict[str, float]:

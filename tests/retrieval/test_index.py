@@ -448,6 +448,7 @@ def test_a_reranker_adds_its_logits_to_standardized_scores(tmp_path, encoder, mo
     best = np.argsort(-expected, kind="stable")[:5]
     assert ids(hits) == [everything[place].id for place in best]
     assert np.abs(np.array([hit.score for hit in hits]) - expected[best]).max() < 1e-4
+    assert index.search("zebras", 5, "words", reranker=reranker) == []
 
 
 ONE = '{"id": 1, "text": "a"}\n'
