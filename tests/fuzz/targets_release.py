@@ -19,8 +19,8 @@ from mybert.release.card.card_data import CardData
 from mybert.release.hub import publish
 from mybert.release.hub.bundle import Bundle
 from mybert.release.hub.bundle_checks import checkpoint_problems, content_problems
-from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.hub.public_records import manifest_chain
+from mybert.release.hub.publish import hub_errors
 from mybert.release.hub.push import make_card
 from mybert.release.settings import PushSettings
 

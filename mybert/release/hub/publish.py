@@ -1,27 +1,39 @@
-"""Publication of a bundle in one commit.
+"""Publication of a bundle in one commit, and the errors of the Hub's client in one line.
 
 `HfApi.upload_folder` is not used: with hf_xet installed it splits a large upload into several commits, and a reader
 of the branch could download a mixture of two models.
 """
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import filter_repo_objects
 
 from modeling_mybert.configuration_mybert import names_mybert
 from mybert.artifacts.manifest import fingerprint
+from mybert.artifacts.staging import report_full_disk
 from mybert.common.errors import UserError
 from mybert.inference.checkpoint import head_of
+from mybert.release.card.markdown_escaping import one_line
 from mybert.release.hub.bundle import Bundle
 from mybert.release.hub.bundle_checks import read_object
-from mybert.release.hub.hub_errors import hub_errors
 from mybert.release.settings import PushSettings
 
 _NEW_REPOSITORY = (".gitattributes", "README.md", "LICENSE")  # files that a repository made on the site may hold
 _REPLACED = ["*.safetensors", "*.safetensors.index.json", "*_mybert.py"]  # files of an older upload
+_AGAIN = "run the same command again: files that have arrived are not sent again"
+_REMEDIES = {
+    401: "run `hf auth login` again",
+    403: "use a token with write access, or another owner",
+    404: "check the name of the repository and the access of your token",
+    409: f"the repository was changed by somebody else; look at the change, then {_AGAIN}",
+    412: f"the repository was changed by somebody else; look at the change, then {_AGAIN}",
+}
 
 
 @dataclass(frozen=True)
@@ -135,3 +147,37 @@ def set_tags(bundle: Bundle, settings: PushSettings, published: Published) -> No
     with hub_errors(f"commit {published.commit[:12]} is complete, only its tag is missing"):
         for tag in filter(None, (bundle.content_tag(), settings.tag)):
             api.create_tag(settings.repo_id, tag=tag, revision=published.commit, exist_ok=True)
+
+
+@contextlib.contextmanager
+def hub_errors(state: str) -> Iterator[None]:
+    """Converts every exception in a block of calls to the Hub into a UserError.
+
+    Its message ends with `state`, a description of the repository after the failure.
+    """
+    try:
+        with report_full_disk("the download", remedy="free some space, or set TMPDIR to another disk"):
+            yield
+    except UserError as error:
+        raise UserError(f"{error} ({state})") from error
+    except Exception as error:
+        known = _known(error)
+        message, token = one_line(known) or type(known).__name__, get_token()
+        message = message.replace(token, "hf_…") if token else message
+        raise UserError(f"the Hub cannot be used: {message}; {_remedy(known)} ({state})") from None
+
+
+def _known(error: BaseException) -> BaseException:
+    """The first HTTP error in the chain of causes, or `error` itself."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, HfHubHTTPError):
+        cause = cause.__cause__ or cause.__context__
+    return cause or error
+
+
+def _remedy(error: BaseException) -> str:
+    if not isinstance(error, HfHubHTTPError):
+        return f"check the connection, then {_AGAIN}"
+    wait = error.response.headers.get("Retry-After")
+    pause = f"wait {wait} s, then " if wait else ""
+    return _REMEDIES.get(error.response.status_code, f"{pause}{_AGAIN}")

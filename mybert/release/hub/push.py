@@ -15,8 +15,7 @@ from mybert.release.card.markdown_escaping import one_line
 from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.hub.bundle_checks import is_code
-from mybert.release.hub.hub_errors import hub_errors
-from mybert.release.hub.publish import Published, check_login, check_upload, publish, set_tags
+from mybert.release.hub.publish import Published, check_login, check_upload, hub_errors, publish, set_tags
 from mybert.release.hub.space import check_space, publish_space, write_space
 from mybert.release.hub.verify import compare_with_bert, verify, write_reference
 from mybert.release.settings import PushSettings

@@ -21,7 +21,7 @@ import tokenization
 from mybert.common.errors import UserError
 from mybert.release.card.markdown_escaping import in_metadata
 from mybert.release.hub.bundle import CARD, Bundle
-from mybert.release.hub.hub_errors import hub_errors
+from mybert.release.hub.publish import hub_errors
 from mybert.release.hub.verify import clean_environment
 from mybert.release.settings import PushSettings
 
