@@ -219,17 +219,17 @@ def _check_parent(path: Path) -> None:
         raise UserError(f"output {path} cannot be created: no permission to write in {above}; name another folder")
 
 
-def empty_folder(path: str | Path) -> None:
-    """Creates the folder `path`, or empties it except for its manifest.
+def empty_folder(path: str | Path, *kept: str) -> None:
+    """Creates the folder `path`, or empties it except for its manifest and the items of the names `kept`.
 
     The caller replaces the manifest. Until then it identifies the folder if the process is killed.
     """
     path = Path(path).resolve()
     path.mkdir(parents=True, exist_ok=True)
     for item in path.iterdir():
-        if item.is_dir() and not item.is_symlink():
+        if item.is_dir() and not item.is_symlink() and item.name not in kept:
             shutil.rmtree(item)
-        elif item.name != MANIFEST:
+        elif item.name not in (MANIFEST, *kept):
             item.unlink()
 
 

@@ -1,7 +1,8 @@
 """The output folder of a training: checked before the run, locked during it."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,12 @@ class RunFolder:
             self.fingerprint.check_same(self._manifest)
 
     @contextlib.contextmanager
-    def opened(self, trainer: Trainer | None = None, old: Path | None = None) -> Iterator[None]:
+    def opened(self, trainer: Trainer | None = None, empty: Callable[[], None] | None = None) -> Iterator[None]:
         """Locks the folder, empties that of a new run, and writes a manifest that calls the run incomplete.
 
         Args:
             trainer: one whose trackers start in between: one without a login raises a UserError, and nothing is lost.
-            old: where to move an old folder, in place of emptying it.
+            empty: empties the folder (default: of everything but its manifest).
         """
         processes = PartialState()
         with exclusive_lock(self.path, processes.process_index), report_full_disk(self.path):
@@ -83,9 +84,7 @@ class RunFolder:
                 if not self.is_resumed:
                     if self.settings.resume:
                         print(f"--resume: {self.path} has no run yet: a new one starts")
-                    if old is not None:
-                        self.path.resolve().rename(old)
-                    empty_folder(self.path)
+                    (empty or functools.partial(empty_folder, self.path))()
                 self._write(counts={}, complete=False)
             processes.wait_for_everyone()
             yield

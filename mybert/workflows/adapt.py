@@ -1,10 +1,9 @@
 """`mybert adapt`: add words of a domain to a BERT and continue its pretraining on text of the domain."""
 
-import contextlib
 import copy
 import dataclasses
+import functools
 import gc
-import glob
 import itertools
 import json
 import shutil
@@ -23,7 +22,7 @@ from mybert.adaptation.settings import AdaptSettings, TrimSettings, check_words
 from mybert.adaptation.texts import passages, read_texts
 from mybert.adaptation.trainable import freeze_encoder, low_rank, new_rows_only
 from mybert.artifacts.manifest import MANIFEST, RESULTS, identity, read_manifest, write_json
-from mybert.artifacts.staging import is_vacant, report_full_disk, temporary_folder
+from mybert.artifacts.staging import empty_folder
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.inference.checkpoint import open_checkpoint
@@ -39,7 +38,7 @@ from mybert.training.run_folder import RunFolder
 from tokenization import MyBertTokenizer
 
 STAGE = "adapt"
-_WORK, _FACTS, _MODEL, _OLD = "work", "adaptation.json", "model", "old"
+_WORK, _FACTS, _MODEL = "work", "adaptation.json", "model"
 _NEIGHBOURS = 10
 """Number of new words whose nearest tokens are reported."""
 
@@ -71,36 +70,50 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     inputs = [settings.model, settings.words, *itertools.chain(*names)]
     folder = RunFolder(settings, STAGE, inputs)
     folder.check_same(settings, _describe_inputs(settings), arguments, decisive_arguments(arguments))
+    output, work = folder.path, folder.path / _WORK
     if folder.was_complete:
-        for left in (folder.path / _WORK, *_left_beside(folder)):  # if the run was killed at its very end
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)  # of a run that was killed at its very end
         print(f"the run in {settings.output} is finished: no step is left to train")
-        return folder.path
-    with _new_preparation(settings, arguments, folder) as beside, folder.opened(old=beside and beside / _OLD):
-        work, replaced = folder.path / _WORK, beside or next(iter(_left_beside(folder)), None)
+        return output
+    with folder.opened(empty=functools.partial(_begin, output)):
         try:
-            if beside:
-                (beside / _WORK).rename(work)
             facts = _prepared(settings, arguments, work)
             counts, new_ids = facts.pop("counts"), facts.pop("new_ids")
             _train(settings, arguments, work, new_ids, facts["new_head"], started)
-        except BaseException as error:  # for example a text without a new word, or a time budget that is too short
-            is_trained = (work / _MODEL).exists()
-            if not is_trained and (beside or isinstance(error, Exception)):  # --resume continues others after Ctrl-C
-                shutil.rmtree(folder.path.resolve())
-                if replaced:
-                    (replaced / _OLD).rename(folder.path.resolve())
-                    shutil.rmtree(replaced)
+        except Exception:  # for example a text without a new word, or a time budget that is too short
+            if not (work / _MODEL).exists():
+                _leave_as_it_was(output)
             raise
         facts |= _compare(settings, work, new_ids, facts["new_head"])
-        results = _publish(settings, folder.path, facts)
+        results = _publish(settings, output, facts)
         counts |= {"steps": results["steps"], "tokens_seen": results["tokens_seen"]}
         folder.finish(counts=counts, metrics=results["metrics"], adaptation=facts["held_out"])
         gc.collect()  # the trainer refers to itself; Windows removes no file that is still mapped
-        for left in (work, *_left_beside(folder)):
-            shutil.rmtree(left)
+        shutil.rmtree(work)
     print_adaptation(facts)
-    return folder.path
+    return output
+
+
+def _begin(output: Path) -> None:
+    """Empties the output folder. A finished model stays until it is replaced; its manifest is in the work folder."""
+    work = output / _WORK
+    folder = work if (work / MANIFEST).is_file() else output  # of a model that a killed run was to replace
+    if not read_manifest(folder).get("complete"):
+        empty_folder(output)
+        return
+    manifest = (folder / MANIFEST).read_bytes()
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    (work / MANIFEST).write_bytes(manifest)
+
+
+def _leave_as_it_was(output: Path) -> None:
+    """Removes a run that has trained nothing; a model that it was to replace stays."""
+    if (output / _WORK / MANIFEST).is_file():
+        (output / _WORK / MANIFEST).replace(output / MANIFEST)
+        shutil.rmtree(output / _WORK)
+    else:
+        shutil.rmtree(output.resolve())
 
 
 def _describe_inputs(settings: AdaptSettings) -> dict[str, dict[str, Any]]:
@@ -110,33 +123,6 @@ def _describe_inputs(settings: AdaptSettings) -> dict[str, dict[str, Any]]:
         inputs |= {name.replace("input", kind, 1): entry for name, entry in sources.items()}
     inputs |= {f"task_data-{number}": identity(name) for number, name in enumerate(settings.task_data)}
     return inputs | ({"words": identity(settings.words)} if settings.words else {})
-
-
-@contextlib.contextmanager
-def _new_preparation(
-    settings: AdaptSettings, arguments: TrainingArguments, folder: RunFolder
-) -> Iterator[Path | None]:
-    """Yields a folder beside a model that is replaced, with the preparation, so that an error does not cost the model.
-
-    None for other runs, which are prepared in the output folder, where --resume continues.
-    """
-    if folder.is_resumed or is_vacant(folder.path):
-        yield None
-        return
-    path = folder.path.resolve()
-    beside = temporary_folder(path)
-    try:
-        with report_full_disk(path):
-            _prepared(settings, arguments, beside / _WORK)
-            yield beside
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def _left_beside(folder: RunFolder) -> list[Path]:
-    """The folders beside the output with a model that is replaced, also those of killed runs."""
-    path = folder.path.resolve()
-    return [old.parent for old in sorted(path.parent.glob(f".{glob.escape(path.name)}.partial-*/{_OLD}"))]
 
 
 def _prepared(settings: AdaptSettings, arguments: TrainingArguments, work: Path) -> dict[str, Any]:
@@ -228,6 +214,7 @@ def _compare(settings: AdaptSettings, work: Path, new_ids: list[int], new_head: 
 
 def _publish(settings: AdaptSettings, output: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """Copies the trained model to the output folder and adds `facts` to its results.json, which is returned."""
+    empty_folder(output, _WORK)
     ignored = shutil.ignore_patterns(MANIFEST, "checkpoint-*", "damaged-checkpoint-*")
     shutil.copytree(output / _WORK / _MODEL, output, dirs_exist_ok=True, ignore=ignored)
     results = json.loads((output / RESULTS).read_text(encoding="utf-8"))
