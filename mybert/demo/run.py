@@ -1,6 +1,5 @@
 """`mybert demo`: a page in the browser to try models."""
 
-from mybert.common.errors import UserError
 from mybert.demo.settings import DemoSettings
 
 
@@ -22,7 +21,4 @@ def serve(settings: DemoSettings, block: bool = True) -> str:
     try:
         return launch(page, settings.host, settings.port, block)
     except OSError as error:
-        raise UserError(
-            f"--port {settings.port} of {settings.host} is in use or not allowed, or the host is no address of this "
-            "computer; name another --port, or 0 for a free one, or another --host"
-        ) from error
+        raise settings.refused(error) from error

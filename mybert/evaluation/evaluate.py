@@ -197,19 +197,13 @@ def write_errors(path: Path, split: Split, evaluation: Evaluation) -> None:
 
     Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
     """
-    lines = [_summary(evaluation.errors, len(evaluation.worst))]
-    for row, described in evaluation.worst.items():
-        lines.append(f"\n{split.unit} {split.numbers[row] + 1}, error {evaluation.errors[row]:.4g}")
+    errors, worst = evaluation.errors, evaluation.worst
+    incorrect = f"incorrect: {np.count_nonzero(errors):,} of {counted(len(errors), 'row')}"
+    lines = [f"{incorrect}; mean error {np.mean(errors):.4g}; the worst {len(worst)}:"]
+    for row, described in worst.items():
+        lines.append(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}")
         lines += [f"  {line}" for line in described or _fields(split.rows[row], evaluation.predictions[row])]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-
-
-def _summary(errors: Sequence[float], worst: int) -> str:
-    incorrect = np.count_nonzero(errors)
-    if not incorrect:
-        return f"All {counted(len(errors), 'row')} are correct." if len(errors) > 1 else "The row is correct."
-    are = "row is" if incorrect == 1 else "rows are"
-    return f"{incorrect} of {len(errors)} {are} incorrect, the mean error is {np.mean(errors):.4g}; the worst {worst}:"
 
 
 def _fields(row: dict[str, Any], prediction: dict[str, Any]) -> list[str]:

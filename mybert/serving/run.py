@@ -1,13 +1,12 @@
 """`mybert serve`: the HTTP server, its connections and its graceful stop."""
 
 import asyncio
-import errno
 import gc
 import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from mybert.common.errors import UserError, needing
+from mybert.common.errors import needing
 from mybert.serving.settings import API_KEY, ServeSettings
 
 with needing("serve", "mybert serve"):
@@ -57,15 +56,7 @@ def _bind(settings: ServeSettings) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            raise UserError(
-                f"--host {settings.host} is no address of this computer ({error.strerror}); name one, such as "
-                "127.0.0.1, or 0.0.0.0 for all"
-            ) from error
-        raise UserError(
-            f"--port {settings.port} of {settings.host} is in use or not allowed ({error.strerror}); name another, "
-            "or 0 for a free one"
-        ) from error
+        raise settings.refused(error) from error
     return bound
 
 

@@ -155,3 +155,10 @@ class AddressOptions(Options):
 
     host: str = declare.service("127.0.0.1", "Address to listen on; 0.0.0.0 allows other computers to connect.")
     port: int = declare.service(8080, "Port; 0 takes a free one.", within="[0, 65535]")
+
+    def refused(self, error: OSError) -> UserError:
+        """The error of a command that cannot listen there."""
+        return UserError(
+            f"--host {self.host} --port {self.port}: {error.strerror or error}; name another --port, or 0 for a free "
+            "one, or another --host, such as 127.0.0.1, or 0.0.0.0 for all"
+        )
