@@ -304,32 +304,31 @@ def test_files_of_other_tools_have_columns_of_their_own(tmp_path, truth, caplog)
     assert found["runs"][1]["metrics"]["accuracy"] == 1 and "no column in common" in caplog.text
 
 
+GRADES = ["bad", "good"]
+
+
 @pytest.mark.parametrize(
-    ("predictions", "message"),
+    ("references", "predictions", "message"),
     [
-        (["Bad", "Good"], r"predicts Bad, Good, and the references are bad, good; write the same names in both"),
-        (["LABEL_0", "LABEL_1"], "predicts LABEL_0, LABEL_1, and the references"),
-        (["bad", ""], r"given.csv, line 3: the prediction is missing"),
-        (["0.2", "0.9"], "the predictions look like probabilities, and the references are 0 and 1"),
+        (
+            GRADES,
+            ["Bad", "Good"],
+            "predicts Bad, Good, and the references are bad, good; write the same names in both",
+        ),
+        (GRADES, ["LABEL_0", "LABEL_1"], "predicts LABEL_0, LABEL_1, and the references"),
+        (GRADES, ["bad", ""], "given.csv, line 3: the prediction is missing"),
+        ([0, 1], [0.2, 0.9], "the predictions look like probabilities, and the references are 0 and 1"),
+        *(
+            ([0.5, 1.25], [0.75, x], f"given.csv, line 3: the prediction is {x}, .* numbers; predict a finite number")
+            for x in ("nan", "inf", "-Infinity")
+        ),
     ],
 )
-def test_predictions_that_are_no_labels_are_refused(tmp_path, predictions, message):
-    references = ["0", "1"] if predictions[0] == "0.2" else ["bad", "good"]
+def test_predictions_that_are_no_labels_or_no_finite_numbers_are_refused(tmp_path, references, predictions, message):
     rows = [{"text": str(i), "label": references[i % 2], "prediction": predictions[i % 2]} for i in range(10)]
     given = write(tmp_path / "given.csv", rows)
     with pytest.raises(UserError, match=message):
         compare([given, given], output=tmp_path / "c")
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity"])
-def test_a_predicted_number_that_is_not_finite_is_named(tmp_path, value):
-    rows = [{"text": str(n), "reference": n / 3, "prediction": n / 4} for n in range(30)]
-    good = write(tmp_path / "good.csv", rows)
-    rows[7]["prediction"] = value
-    bad = write(tmp_path / "bad.csv", rows)
-    message = f"bad.csv, line 9: the prediction is {value}, and the references are numbers; predict a finite number"
-    with pytest.raises(UserError, match=message):
-        compare([good, bad], output=tmp_path / "c")
 
 
 def test_training_time_includes_the_folds(tmp_path):
@@ -440,25 +439,23 @@ def test_equal_texts_with_different_labels_are_matched_by_their_labels(tmp_path)
     assert (results["difference"], results["p"]) == (0, 1)
 
 
+TAGS = {"reference": ["B-PER", "O", "B-LOC"]}, ["B-PER", "O", "O"], ["B-PER", "O", "B-LOC"]
+
+
 @pytest.mark.parametrize(
-    "tokens", [{"tokens": ["ann", "in", "rome"]}, {"tokens": "ann in rome"}, {"text": "ann in rome"}]
+    ("tokens", "row", "one", "two", "shown"),
+    [
+        ({"tokens": ["ann", "in", "rome"]}, *TAGS, "rome: B-LOC"),
+        ({"tokens": "ann in rome"}, *TAGS, "3: B-LOC"),
+        ({"text": "ann in rome"}, *TAGS, "3: B-LOC"),
+        ({"text": "a text"}, {"reference": ["a", "b"]}, ["a"], ["a", "b"], "Changed rows"),
+    ],
 )
-def test_the_page_shows_tags_of_other_tools(tmp_path, tokens):
-    for name, last in (("one", "O"), ("two", "B-LOC")):
-        row = {**tokens, "reference": ["B-PER", "O", "B-LOC"], "prediction": ["B-PER", "O", last]}
-        write_lines(tmp_path / f"{name}.jsonl", [row] * 2)
-    files = [str(tmp_path / f"{name}.jsonl") for name in ("one", "two")]
-    compare(files, output=str(tmp_path / "out"), bootstrap=100)
-    word = "rome" if isinstance(tokens.get("tokens"), list) else "3"
-    assert f"{word}: B-LOC" in (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
-
-
-def test_the_page_shows_several_labels_of_other_tools(tmp_path):
-    for name, predicted in (("one", ["a"]), ("two", ["a", "b"])):
-        rows = [{"text": f"text {n}", "reference": ["a", "b"][: 1 + n % 2], "prediction": predicted} for n in range(9)]
-        write_lines(tmp_path / f"{name}.jsonl", rows)
-    compare([str(tmp_path / f"{name}.jsonl") for name in ("one", "two")], output=str(tmp_path / "out"), bootstrap=100)
-    assert "Changed rows" in (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
+def test_the_page_shows_tags_and_several_labels_of_other_tools(tmp_path, tokens, row, one, two, shown):
+    rows = [tokens | row | {"prediction": found} for found in (one, two)]
+    files = [write_lines(tmp_path / f"{number}.jsonl", [row] * 2) for number, row in enumerate(rows)]
+    compare(files, output=tmp_path / "out", bootstrap=100)
+    assert shown in (tmp_path / "out" / "comparison.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

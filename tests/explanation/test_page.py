@@ -51,12 +51,26 @@ def test_the_page_has_the_texts_in_parts_with_their_values_and_nothing_from_outs
         assert sum(one["words"]) == pytest.approx(sum(value for *_, value in one["tokens"]), abs=1e-3)
 
 
-def test_a_row_without_explanations_shows_its_text(tmp_path):
-    record = {"entities": [], "texts": {"text": "no names " + "here " * 400}, "explanations": [], "line": 3}
-    record["note"] = "no predicted entity"
-    settings = ExplainSettings(model="tagger", inputs=["rows.txt"], output=str(tmp_path / "why.html"))
-    write_page(tmp_path / "why.html", [record], [], settings, [], TokenClassification(TokenOptions(), MyBertConfig()))
-    (row,) = data_of(tmp_path / "why.html")["rows"]
+WORDS = ["with", "Ann", "Lee", "Rome"]
+TAGS = TokenClassification(TokenOptions(), MyBertConfig())
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """A function that returns the row of the page of one record without explanations."""
+
+    def shown(task, **record) -> dict:
+        page = tmp_path / "why.html"
+        settings = ExplainSettings(model="model", inputs=["rows.jsonl"], output=str(page))
+        write_page(page, [{"explanations": [], "line": 1, **record}], [], settings, [], task)
+        (row,) = data_of(page)["rows"]
+        return row
+
+    return shown
+
+
+def test_a_row_without_explanations_shows_its_text(shown):
+    row = shown(TAGS, entities=[], texts={"text": "no names " + "here " * 400}, note="no predicted entity")
     assert (row["prediction"], row["explanations"]) == ("no entity", [])
     assert row["note"] == "no predicted entity"
     assert row["label"] is None and row["text"].startswith("no names here") and len(row["text"]) < 1100
@@ -71,30 +85,18 @@ def test_a_row_without_explanations_shows_its_text(tmp_path):
         ({}, {"text": "a", "labels": ["wheat", "wheat"]}, "wheat"),  # several annotators of an answer often agree
         ({}, {"text": "a", "label": None}, None),
         ({}, "a line of text", None),
+        (None, {"tags": ["O", "B-PER", "I-PER", "B-LOC"], "tokens": WORDS}, "Ann Lee (PER), Rome (LOC)"),
+        (None, {"tags": ["O", "O", "O", "B-LOC"], "tokens": WORDS}, "Rome (LOC)"),
+        (None, {"tags": ["DET", "NOUN", "NOUN", "NOUN"], "tokens": WORDS}, "DET, NOUN"),
     ],
 )
-def test_the_true_label_of_a_row_is_shown(tmp_path, options, row, label):
-    record = {"label": "good", "score": 0.9, "texts": {"text": "a"}, "explanations": [], "line": 1, "input": row}
-    settings = ExplainSettings(model="classifier", inputs=["rows.csv"], output=str(tmp_path / "why.html"))
-    task = TextClassification(TextOptions(**options), MyBertConfig())
-    write_page(tmp_path / "why.html", [record], [], settings, [], task)
-    assert [row["label"] for row in data_of(tmp_path / "why.html")["rows"]] == [label]
-
-
-@pytest.mark.parametrize(
-    ("tags", "shown"),
-    [
-        (["O", "B-PER", "I-PER", "B-LOC"], "Ann Lee (PER), Rome (LOC)"),
-        (["O", "O", "O", "B-LOC"], "Rome (LOC)"),
-        (["DET", "NOUN", "NOUN", "NOUN"], "DET, NOUN"),
-    ],
-)
-def test_the_reference_entities_of_a_row_are_shown(tmp_path, tags, shown):
-    row = {"tags": tags, "tokens": ["with", "Ann", "Lee", "Rome"]}
-    record = {"entities": [], "texts": {"text": "with Ann Lee Rome"}, "explanations": [], "line": 1, "input": row}
-    settings = ExplainSettings(model="tagger", inputs=["rows.jsonl"], output=str(tmp_path / "why.html"))
-    write_page(tmp_path / "why.html", [record], [], settings, [], TokenClassification(TokenOptions(), MyBertConfig()))
-    assert [row["label"] for row in data_of(tmp_path / "why.html")["rows"]] == [shown]
+def test_the_true_label_or_the_reference_entities_of_a_row_are_shown(shown, options, row, label):
+    if options is None:
+        found = shown(TAGS, entities=[], texts={"text": " ".join(WORDS)}, input=row)
+    else:
+        task = TextClassification(TextOptions(**options), MyBertConfig())
+        found = shown(task, label="good", score=0.9, texts={"text": "a"}, input=row)
+    assert found["label"] == label
 
 
 def test_attention_is_stored_in_bytes_that_sum_to_one(page):

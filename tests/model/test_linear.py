@@ -173,30 +173,23 @@ def test_biases_of_any_layout_are_added_as_pytorch_does(bias):
     torch.testing.assert_close(product(x, weight, bias), x @ weight.t() + bias)
 
 
-@pytest.mark.parametrize(("rows", "onednn"), [(1, 1), (17, 1), (128, 1), (129, 0), (150, 0), (144, 1)])
-def test_above_128_rows_only_multiples_of_16_use_onednn(rows, onednn):
-    module, x = nn.Linear(4, 3), torch.randn(rows, 4)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "least", "expected"),
+    [
+        *(((rows, 4), torch.float32, 0, uses) for rows, uses in zip((1, 17, 128, 129, 150, 144), (1, 1, 1, 0, 0, 1))),
+        ((2, 4, 4), torch.float32, 9, 0),
+        ((9, 4), torch.float32, 9, 1),
+        ((16, 4), torch.float64, 0, 0),
+        ((16, 4), torch.bfloat16, 0, 0),
+    ],
+)
+def test_multiples_of_16_rows_or_up_to_128_that_pay_in_float32_use_onednn(shape, dtype, least, expected, monkeypatch):
+    monkeypatch.setattr(onednn, "least_rows", lambda: least)
+    module, x = nn.Linear(4, 3).to(dtype), torch.randn(shape, dtype=dtype)
     with Products() as counted:
         found = linear(module, x)
-    assert counted.onednn == onednn
-    torch.testing.assert_close(found, module(x))
-
-
-def test_fewer_rows_than_pay_use_pytorch(monkeypatch):
-    monkeypatch.setattr(onednn, "least_rows", lambda: 9)
-    for rows, expected in ((8, 0), (9, 1)):
-        with Products() as counted:
-            linear(nn.Linear(4, 3), torch.randn(2, rows // 2, 4) if rows == 8 else torch.randn(rows, 4))
-        assert counted.onednn == expected
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_dtypes_use_pytorch(dtype):
-    module, x = nn.Linear(4, 4).to(dtype), torch.randn(16, 4, dtype=dtype)
-    with Products() as counted:
-        found = linear(module, x)
-    assert counted.onednn == 0
-    assert torch.equal(found, module(x))
+    assert counted.onednn == expected
+    torch.testing.assert_close(found, module(x), **({} if expected else {"rtol": 0, "atol": 0}))
 
 
 def test_autocast_disabled_onednn_and_compiled_graphs_use_pytorch():
