@@ -82,8 +82,13 @@ def see(page, text: str) -> None:
     page.wait_for(f"return document.body.innerText.includes({json.dumps(text)})")
 
 
-def download(page, model: str) -> list[dict[str, str]]:
-    """The rows of a model's predictions in the visible tab. The chosen file has a link too, which may appear later."""
+def predict_file(page, tab: str, file: Path, model: str) -> list[dict[str, str]]:
+    """The rows of a model's predictions for a file. The chosen file has a link too, which may appear later."""
+    open_tab(page, tab)
+    press(page, "button", "Predict a file")
+    find(page, "input[type=file]").send_keys(str(file))
+    find(page, f"a[download][href$='/{file.name}']")
+    press(page, "button", "Predict the file")
     with urlopen(find(page, f"a[download][href$='-{model}.csv']").get_attribute("href")) as file:
         return list(csv.DictReader(file.read().decode().splitlines()))
 
@@ -150,12 +155,7 @@ def test_a_file_of_rows_is_predicted_and_downloaded(page, models, tmp_path, monk
     monkeypatch.setattr("mybert.demo.page.tempfile", SimpleNamespace(TemporaryDirectory=in_place))
     texts = ["a great film", "the dull song"]
     (tmp_path / "rows.csv").write_text("\n".join(["text", *texts]))
-    open_tab(page, "Classify")
-    press(page, "button", "Predict a file")
-    find(page, "input[type=file]").send_keys(str(tmp_path / "rows.csv"))
-    find(page, "a[download][href$='/rows.csv']")
-    press(page, "button", "Predict the file")
-    rows = download(page, "classifier")
+    rows = predict_file(page, "Classify", tmp_path / "rows.csv", "classifier")
     expected = [one["label"] for one in Predictor(models("classifier"), device="cpu")(texts)]
     assert [(row["label"], row["input.text"]) for row in rows] == list(zip(expected, texts, strict=True))
     deadline = time.monotonic() + 60
@@ -203,12 +203,7 @@ def test_half_of_a_surrogate_pair_is_answered_in_every_tab(address):
 def test_masks_and_next_sentences_of_a_file_are_predicted(page, tmp_path):
     (tmp_path / "rows.csv").write_text("text,text_pair\nthe [MASK] film,in rome\nno mask,a sea\n")
     for tab in ("Masked words", "Next sentence"):
-        open_tab(page, tab)
-        press(page, "button", "Predict a file")
-        find(page, "input[type=file]").send_keys(str(tmp_path / "rows.csv"))
-        find(page, "a[download][href$='/rows.csv']")
-        press(page, "button", "Predict the file")
-        rows = download(page, "filler")
+        rows = predict_file(page, tab, tmp_path / "rows.csv", "filler")
         assert [row["input.text"] for row in rows] == ["the [MASK] film", "no mask"] and rows[0]["prediction"]
 
 

@@ -1,7 +1,6 @@
 """What the demo shows equals what transformers, `Predictor` and a brute-force search give."""
 
 import csv
-import json
 import shutil
 
 import pandas as pd
@@ -103,7 +102,7 @@ def test_examples_have_one_row_of_each_label_before_others(models, tmp_path):
     (folder / "validation").mkdir()
     labels = ["good"] * 6 + ["bad", "good", "new"]
     rows = [{"reference": label, "input": {"text": f"text {n}"}} for n, label in enumerate(labels)]
-    (folder / "validation/predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "validation/predictions.jsonl", rows)
     (found,) = heads_of(str(folder), "cpu")
     assert found.examples == [["text 0"], ["text 6"], ["text 8"], ["text 1"], ["text 2"]]
 
@@ -191,7 +190,7 @@ def test_examples_of_a_pretrained_model_are_held_out_sentences_that_its_folder_r
         "words": [{"before": "the", "word": "film", "after": "is dull", "probability": 0.5, "guesses": []}],
         "pairs": [{"a": "ann sings", "b": "in rome", "is_next": True, "probability": 0.6}],
     }
-    (folder / "samples.jsonl").write_text(json.dumps({"step": 2}) + "\n" + json.dumps(sample) + "\n")
+    write_lines(folder / "samples.jsonl", [{"step": 2}, sample])
     found = {one.title: one for one in heads_of(str(folder), "cpu")}
     assert found["Masked words"].examples == [["the [MASK] is dull"]]
     assert found["Next sentence"].examples[0] == ["ann sings", "in rome"]

@@ -41,17 +41,6 @@ def end_to_end(batches, name):
     return torch.cat([batch[name].flatten() for batch in batches])
 
 
-def test_examples_come_back_as_they_were_stored(dataset, pairs):
-    stored = pairs(101)
-    keys = [(0, 7), (0, 100), (0, 7), (0, 0)]
-    examples = dataset.__getitems__(keys)
-    rows = stored[[7, 100, 7, 0]]
-    assert examples.input_ids.tolist() == list(chain.from_iterable(rows["input_ids"]))
-    assert examples.token_type_ids.tolist() == list(chain.from_iterable(rows["token_type_ids"]))
-    assert examples.lengths.tolist() == [len(row) for row in rows["input_ids"]]
-    assert examples.next_sentence_label.tolist() == rows["next_sentence_label"]
-
-
 def test_every_epoch_reads_every_example_once_in_an_order_of_its_own():
     sampler = EpochSampler(Shuffled(50, seed=1))
     orders = []
@@ -102,11 +91,6 @@ def test_many_places_of_labels_are_filled_up_by_others_spread_over_the_batch(dat
         if filled:
             gaps = torch.cat([others, torch.tensor([len(labels)])]).diff()
             assert gaps.max() < 2 * len(labels) / len(others)
-
-
-def test_a_corpus_without_pairs_gives_batches_without_their_label(pairs, masker):
-    dataset = ExampleDataset(pairs(9).remove_columns("next_sentence_label"))
-    assert all("next_sentence_label" not in batch for batch in load(dataset, masker, epoch=0, batch_size=4))
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])

@@ -92,9 +92,8 @@ def test_a_large_request_whose_client_has_gone_waits_for_no_thread(serve, monkey
     inner, gate, read = service.service, threading.Event(), []
     held = [inner._threads.submit(gate.wait, 60) for _ in range(2)]  # both threads are busy
     monkeypatch.setattr("mybert.serving.app.work_of", lambda *given: read.append(given))
-    host, port = service.url.removeprefix("http://").split(":")
     body = json.dumps({"inputs": "sea " * 9000}).encode()
-    with socket.create_connection((host, int(port))) as connection:
+    with connected(service) as connection:
         connection.sendall(b"POST /embed HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         wait_until(lambda: inner._bytes == len(body))
     wait_until(lambda: not inner._bytes and not inner.in_progress)
@@ -144,10 +143,14 @@ def wait_until(condition) -> None:
         time.sleep(0.01)
 
 
+def connected(service) -> socket.socket:
+    host, port = service.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
 def raw(service, data: bytes, *more: bytes) -> bytes:
     """Everything that a connection receives until it is closed."""
-    host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with connected(service) as connection:
         received = b""
         try:
             for part in (data, *more):
@@ -216,9 +219,8 @@ def test_requests_beyond_the_limits_get_429_and_others_are_answered(service, gat
 def test_a_request_whose_client_has_gone_is_not_computed(service, gate):
     first, _ = in_threads(lambda: service.post("/embed", {"inputs": "a"}), 1)
     assert gate.begun.wait(60)  # or both requests could be in one batch
-    host, port = service.url.removeprefix("http://").split(":")
     body = json.dumps({"inputs": "sea sea"}).encode()
-    with socket.create_connection((host, int(port))) as connection:
+    with connected(service) as connection:
         connection.sendall(b"POST /embed HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         wait_until(lambda: service.service._batcher.tokens == 7)
     wait_until(lambda: service.service._batcher.tokens == 3)
@@ -242,8 +244,7 @@ def test_slow_clients_and_endless_heads_are_cut_off(serve, monkeypatch):
 
 def test_a_connection_stays_open_after_an_answer_in_the_middle_of_a_body(serve):
     service = serve("encoder", api_key="key")
-    host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with connected(service) as connection:
         for _ in range(2):
             connection.sendall(b"POST /embed HTTP/1.1\r\nContent-Length: 400000\r\n\r\n" + b" " * 1000)
             answer = b""

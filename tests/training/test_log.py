@@ -24,36 +24,23 @@ from mybert.training.speed import StepMeasures
 ARGUMENTS = SimpleNamespace(max_steps=-1, metric_for_best_model=None)
 
 
-def test_a_terminal_shows_bars_of_the_training_and_of_an_evaluation():
-    screen = io.StringIO()
-    display = Display(Console(file=screen, force_terminal=True, width=160))
-    state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=400)
-    display.on_train_begin(None, state, None)
-    state.global_step = 300
-    display.on_step_end(None, state, None)
-    display.on_log(ARGUMENTS, state, None, logs={"loss": 2.5})
-    display.on_prediction_step(None, state, None, eval_dataloader=[0, 1])
-    display.on_evaluate(None, state, None)
-    display.on_train_end(None, state, None)
-    shown = screen.getvalue()
-    for text in ("300 of 400 steps", "training, loss 2.5", "evaluating"):
-        assert text in shown, text
-
-
 @pytest.mark.parametrize("width", [80, 100, 130])
-def test_the_display_of_a_training_takes_one_line(width):
-    screen = io.StringIO()
-    display = Display(Console(file=screen, force_terminal=True, width=width))
+def test_a_terminal_shows_bars_of_the_training_in_one_line_and_of_an_evaluation(width):
+    screen, shown = (Console(file=io.StringIO(), force_terminal=True, width=width) for _ in range(2))
+    display = Display(screen)
     state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=400_000)
     display.on_train_begin(None, state, None)
     state.global_step = 200_000
     display.on_step_end(None, state, None)
     display.on_log(ARGUMENTS, state, None, logs={"loss": 3.456})
-    shown = Console(file=io.StringIO(), force_terminal=True, width=width)
     shown.print(display._progress.get_renderable())
-    lines = shown.file.getvalue().rstrip("\n").split("\n")
+    (line,) = shown.file.getvalue().rstrip("\n").split("\n")
+    display.on_prediction_step(None, state, None, eval_dataloader=[0, 1])
+    display.on_evaluate(None, state, None)
     display.on_train_end(None, state, None)
-    assert len(lines) == 1 and "200,000 of 400,000 steps" in lines[0] and "loss 3.456" in lines[0]
+    for text in ("200,000 of 400,000 steps", "training, loss 3.456"):
+        assert text in line and text in screen.file.getvalue()
+    assert "evaluating" in screen.file.getvalue()
 
 
 def test_a_file_gets_no_bar():
