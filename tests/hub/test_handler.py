@@ -12,8 +12,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from tiny_models import TinyModels
 
 import modeling_mybert
-from mybert.release.heads import PIPELINES
 from mybert.release.hub.bundle import make_bundle
+from mybert.release.hub.handler import PIPELINES
 from mybert.release.settings import PushSettings
 from tokenization import MyBertTokenizer
 

@@ -9,8 +9,8 @@ from safetensors import safe_open
 from mybert.artifacts.manifest import MANIFEST, RESULTS
 from mybert.inference.checkpoint import head_of
 from mybert.io.sources import is_python_docs
-from mybert.release.heads import PIPELINES
 from mybert.release.hub.bundle_checks import read_object
+from mybert.release.hub.handler import PIPELINES
 from mybert.release.hub.public_records import NOT_NAMED, PROVENANCE
 
 PARENT = "parent"

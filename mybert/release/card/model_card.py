@@ -19,8 +19,9 @@ from mybert.release.card.sections import (
     training_rows,
     vocabulary_lines,
 )
-from mybert.release.heads import PIPELINES, pipeline_arguments
 from mybert.release.hub.bundle import CARD, Bundle
+from mybert.release.hub.handler import PIPELINES
+from mybert.release.hub.verify import pipeline_arguments
 from mybert.release.settings import PushSettings
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")

@@ -11,7 +11,7 @@ from mybert.artifacts.manifest import MANIFEST, inputs_of
 from mybert.common.errors import UserError
 from mybert.common.json_io import irregular, parse_json, read_json
 from mybert.inference.checkpoint import head_of, open_checkpoint
-from mybert.release.heads import PIPELINES
+from mybert.release.hub.handler import PIPELINES
 from mybert.release.hub.secret_scan import as_text, find_paths, find_secrets
 from tokenization.tokenization_mybert import read_pieces
 

@@ -18,15 +18,17 @@ import torch
 import transformers
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-TASKS = {
+PIPELINES: dict[str, str | None] = {
     "MyBertModel": "feature-extraction",
     "MyBertForPreTraining": "fill-mask",
     "MyBertForMaskedLM": "fill-mask",
     "MyBertForSequenceClassification": "text-classification",
     "MyBertForTokenClassification": "token-classification",
     "MyBertForQuestionAnswering": "question-answering",
+    "MyBertForNextSentencePrediction": None,
+    "MyBertForMultipleChoice": "multiple-choice",
 }
-"""The heads that have a pipeline, and its task."""
+"""The class of each head → its task on the Hub. The last two have no pipeline here."""
 
 PIPELINE_ARGUMENTS: dict[str, dict[str, Any]] = {
     "fill-mask": {"tokenizer_kwargs": {"truncation": True}},
@@ -56,19 +58,17 @@ class EndpointHandler:
             self.model = SentenceTransformer(folder, device=device, trust_remote_code=True)
             self._predict = self._vectors
             return
-        if head in TASKS:
-            arguments = PIPELINE_ARGUMENTS.get(TASKS[head], {})
-            if TASKS[head] == "token-classification" and (Path(folder) / f"{_WORDS}.py").exists():
+        if head not in _AUTO:
+            task = PIPELINES[head]
+            arguments = PIPELINE_ARGUMENTS.get(str(task), {})
+            if task == "token-classification" and (Path(folder) / f"{_WORDS}.py").exists():
                 name = f"{_WORDS}.MyBertTokenClassificationPipeline"
                 arguments = {"pipeline_class": get_class_from_dynamic_module(name, folder)}
             self._predict = transformers.pipeline(
-                TASKS[head], model=folder, trust_remote_code=True, device=device, **arguments
+                task, model=folder, trust_remote_code=True, device=device, **arguments
             )
             return
-        self._predict = {
-            "MyBertForNextSentencePrediction": self._next_sentences,
-            "MyBertForMultipleChoice": self._choices,
-        }[head]
+        self._predict = self._choices if head == "MyBertForMultipleChoice" else self._next_sentences
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         loaded = getattr(transformers, _AUTO[head]).from_pretrained(folder, trust_remote_code=True)
         self.model = loaded.eval().to(device)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -18,7 +19,7 @@ from modeling_mybert import MyBertConfig, MyBertModel, operations_mybert
 from mybert.common.errors import UserError
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint, quiet_loading
 from mybert.release.convert.compare_models import largest_differences, outputs_of, ragged_batches
-from mybert.release.heads import PIPELINES, pipeline_arguments
+from mybert.release.hub.handler import PIPELINE_ARGUMENTS, PIPELINES
 
 SCRIPT = Path(__file__).with_name("clean_process_check.py")
 TOLERANCE = 1e-4  # of transformers' BERT
@@ -84,6 +85,11 @@ def pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict | None:
     is_int8 = config.int8_outliers is not None
     trust = [True] if is_int8 or task == "question-answering" else [True, False]
     return {"task": task, "inputs": inputs[task], "arguments": pipeline_arguments(task, is_int8), "trust": trust}
+
+
+def pipeline_arguments(task: str | None, is_int8: bool) -> dict[str, Any]:
+    """Arguments of a pipeline, which uses a GPU if there is one; int8 weights work on the CPU only."""
+    return {**PIPELINE_ARGUMENTS.get(task or "", {}), **({"device": "cpu"} if is_int8 else {})}
 
 
 def clean_environment() -> dict[str, str]:
