@@ -1,4 +1,4 @@
-"""Numbers with unit prefixes (3.3B tokens, 400T FLOP/s, 80G bytes) and durations: parsing and formatting."""
+"""Numbers with unit prefixes (3.3B tokens, 400T FLOP/s, 80G bytes), durations, counts, and even spacing."""
 
 import argparse
 import math
@@ -72,6 +72,16 @@ def duration(seconds: float) -> str:
     while len(parts) > 1 and not parts[0][0]:
         parts.pop(0)
     return " ".join(f"{n} {unit}" for n, unit in parts[:2] if n or len(parts) == 1)
+
+
+def evenly(number: int, count: int) -> list[int]:
+    """At most `count` of the indices below `number`, evenly spaced, with the first and the last.
+
+    >>> evenly(12, 6)
+    [0, 2, 4, 7, 9, 11]
+    """
+    count = min(number, count)
+    return [round(place * (number - 1) / max(count - 1, 1)) for place in range(count)]
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 
 import datasets
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from transformers import PreTrainedTokenizerBase
 
 from mybert.artifacts.manifest import RESULTS, json_line
+from mybert.common.quantities import evenly
 from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
 from mybert.corpus.report import length_counts
 from mybert.corpus.settings import CorpusSettings
@@ -22,7 +24,7 @@ _WORDS_OF = 2_000  # characters of each whose words are counted
 _EXAMPLES, _TOKENS = 5_000, 20_000_000  # read for frequent tokens; scanned for shared spans
 _SHOWN_EXAMPLES, _SHOWN_TOKENS, _SHOWN_CHARACTERS = 10, 30, 600
 _SPAN, _SPANS = 20, 2_000  # tokens of a span; number of spans
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that it has an inverse modulo 2**64
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def write_statistics(
@@ -42,23 +44,18 @@ def write_statistics(
     """
     tokenizer = load_wordpiece(str(folder / "tokenizer"))
     training = datasets.load_from_disk(str(folder))
+    texts = read_stored(stored, documents[evenly(len(documents), _DOCUMENTS)])
     lengths = {name: length_counts(records) for name, records in parts.items()}
     results = {
         "length_counts": {name: counts for name, counts in lengths.items() if counts},
-        **_of_documents(read_stored(stored, evenly(documents, _DOCUMENTS)), folder / "tokenizer", settings),
-        **_marks_removed(read_stored(stored, evenly(documents, _DOCUMENTS)), tokenizer),
+        **_of_documents(texts, folder / "tokenizer", settings),
+        **_marks_removed(texts, tokenizer),
         **_frequent_tokens(training, tokenizer),
         "examples": _some_examples(training, tokenizer),
     }
     if (folder / "validation").is_dir():
         results["shared_spans"] = shared_spans(training, datasets.load_from_disk(str(folder / "validation")))
     (folder / RESULTS).write_text(json_line(results), encoding="utf-8", newline="\n")
-
-
-def evenly(values: np.ndarray | range, count: int) -> np.ndarray:
-    """At most `count` of the values, evenly spaced, with the first and the last."""
-    places = np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int)
-    return np.asarray(values)[np.unique(places)]
 
 
 def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -> dict[str, Any]:
@@ -107,7 +104,7 @@ def _doubling(values: list[int]) -> dict[str, int]:
 
 
 def _frequent_tokens(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    some = examples.select(evenly(range(len(examples)), _EXAMPLES))
+    some = examples.select(evenly(len(examples), _EXAMPLES))
     counts = sum(np.bincount(ids, minlength=len(tokenizer)) for ids in _token_ids(some, 1000))
     assert isinstance(counts, np.ndarray)  # not the 0 of an empty sum: a corpus has examples
     counts[tokenizer.all_special_ids] = 0
@@ -125,7 +122,7 @@ def _token_ids(examples: datasets.Dataset, batch_size: int) -> Iterator[np.ndarr
 
 def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[dict[str, Any]]:
     shown = []
-    for row in examples.select(evenly(range(len(examples)), _SHOWN_EXAMPLES)):
+    for row in examples.select(evenly(len(examples), _SHOWN_EXAMPLES)):
         ids = row["input_ids"]
         middle = ids.index(tokenizer.sep_token_id)
         a, b = tokenizer.decode(ids[1:middle]), tokenizer.decode(ids[middle + 1 : -1])
@@ -143,13 +140,13 @@ def _some_examples(examples: datasets.Dataset, tokenizer: PreTrainedTokenizerBas
 def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> dict[str, Any]:
     """Counts spans of held-out examples that also occur in training examples, at any position.
 
-    Spans are compared by rolling hashes (Karp and Rabin 1987) of all positions of the first training examples.
+    Spans are compared by hashes (Karp and Rabin 1987) of all positions of the first training examples.
 
     Returns:
         `tokens` of a span, number of `spans` and how many were `found`, and `training_tokens` that were scanned.
     """
     wanted = []
-    for batch in validation.select(evenly(range(len(validation)), _SPANS)).with_format("numpy").iter(1000):
+    for batch in validation.select(evenly(len(validation), _SPANS)).with_format("numpy").iter(1000):
         for ids in batch["input_ids"]:
             segment = max(np.split(ids, np.flatnonzero(ids == ids[-1])), key=len)[1:]  # [SEP] ends each
             if len(segment) >= _SPAN:
@@ -157,12 +154,12 @@ def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> di
                 wanted.append(segment[start : start + _SPAN])
     if not wanted:
         return {}
-    hashes = rolling_hashes(np.concatenate(wanted))[::_SPAN]
+    hashes = span_hashes(np.concatenate(wanted))[::_SPAN]
     found, scanned = np.zeros(len(hashes), dtype=bool), 0
     low_bits = np.zeros(1 << 16, dtype=bool)
     low_bits[hashes.astype(np.uint16)] = True
     for ids in _token_ids(training, 20_000):
-        here = rolling_hashes(ids)
+        here = span_hashes(ids)
         here = here[low_bits[here.astype(np.uint16)]]  # few are left for the exact comparison
         found |= np.isin(hashes, here, kind="sort")  # tables of numpy 2.0 fail on hashes of 2**63 and more
         scanned += len(ids)
@@ -171,12 +168,9 @@ def shared_spans(training: datasets.Dataset, validation: datasets.Dataset) -> di
     return {"tokens": _SPAN, "spans": len(hashes), "found": int(found.sum()), "training_tokens": scanned}
 
 
-def rolling_hashes(ids: np.ndarray) -> np.ndarray:
+def span_hashes(ids: np.ndarray) -> np.ndarray:
     """A hash of each span of `_SPAN` tokens, (tokens - `_SPAN` + 1,) uint64."""
     if len(ids) < _SPAN:
         return np.empty(0, dtype=np.uint64)
-    powers = np.concatenate([[np.uint64(1)], np.cumprod(np.full(len(ids) - 1, _FACTOR, dtype=np.uint64))])
-    sums = np.concatenate([[np.uint64(0)], np.cumsum((ids.astype(np.uint64) + np.uint64(1)) * powers)])
-    inverse = np.uint64(pow(int(_FACTOR), -1, 2**64))
-    back = np.concatenate([[np.uint64(1)], np.cumprod(np.full(len(ids) - 1, inverse, dtype=np.uint64))])
-    return (sums[_SPAN:] - sums[:-_SPAN]) * back[: len(ids) - _SPAN + 1]
+    spans = sliding_window_view(ids.astype(np.uint64) + np.uint64(1), _SPAN)
+    return spans @ _FACTOR ** np.arange(_SPAN, dtype=np.uint64)

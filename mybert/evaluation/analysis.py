@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score, confusion_matrix, precision
 
 from mybert.common.errors import UserError, short_list
 from mybert.common.metrics import metric_of
+from mybert.common.quantities import evenly
 from mybert.evaluation.confidence import Suspect, confidences, reliability
 from mybert.rows.splits import Split
 from mybert.tasks.base import Task
@@ -264,7 +265,7 @@ def _curves(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
         f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
         best = int(f1[:-1].argmax())  # the last one has no threshold
         below = thresholds[best - 1] if best else 0.0
-        places = np.unique(np.linspace(0, len(recall) - 1, _CURVE_POINTS).round().astype(int))
+        places = evenly(len(recall), _CURVE_POINTS)
         curves[label] = {
             "precision": precision[places].round(4).tolist(),
             "recall": recall[places].round(4).tolist(),

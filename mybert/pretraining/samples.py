@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from mybert.artifacts.manifest import SAMPLES, json_line, replace_text
+from mybert.common.quantities import evenly
 from mybert.pretraining.data.batching import HeldOutDataset
 from mybert.pretraining.evaluation import has_only_letters, is_word
 
@@ -24,9 +25,7 @@ class Samples:
 
     def __init__(self, examples: HeldOutDataset, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer = tokenizer
-        number = len(examples.corpus)
-        places = np.unique(np.linspace(0, number - 1, min(_READ, number)).round().astype(int))
-        self._examples = examples.__getitems__(places.tolist())
+        self._examples = examples.__getitems__(evenly(len(examples.corpus), _READ))
         self._rows = np.split(self._examples.input_ids, np.cumsum(self._examples.lengths)[:-1])
         self._words = self._choose_words()
         self._pairs = self._choose_pairs()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import psutil
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -15,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from mybert.artifacts.manifest import write_json
 from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
-from mybert.common.quantities import duration
+from mybert.common.quantities import duration, evenly
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.budget_plan import PLAN, BudgetPlan, make_plan
 from mybert.pretraining.settings import PretrainSettings
@@ -188,6 +187,6 @@ class Budget(TrainerCallback):
 
     def held_out(self, examples: datasets.Dataset | None) -> datasets.Dataset | None:
         """The held-out examples that the plan evaluates, evenly spaced."""
-        if examples is None or self.plan.held_out is None or self.plan.held_out >= len(examples):
+        if examples is None or self.plan.held_out is None:
             return examples
-        return examples.select(np.linspace(0, len(examples) - 1, self.plan.held_out).round().astype(int))
+        return examples.select(evenly(len(examples), self.plan.held_out))

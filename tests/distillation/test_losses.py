@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
+from mybert.common.quantities import evenly
 from mybert.distillation.teacher import Comparison, relation_loss
-from mybert.training.layer_selection import chosen_layers
 from mybert.training.objective import soft_loss
 
 LOSSES = {"relations": 1.0, "cosine": 1.0, "soft": 1.0, "mse": 1.0}
 
 
 def test_half_the_layers_of_a_12_layer_teacher_are_those_of_distilbert():
-    assert chosen_layers(12, 6) == [0, 2, 4, 7, 9, 11]
-    assert chosen_layers(6, 3) == [0, 2, 5]
-    assert chosen_layers(4, 4) == [0, 1, 2, 3]
-    assert chosen_layers(4, 1) == [0]
+    assert evenly(12, 6) == [0, 2, 4, 7, 9, 11]
+    assert evenly(6, 3) == [0, 2, 5]
+    assert evenly(4, 4) == [0, 1, 2, 3]
+    assert evenly(4, 1) == [0]
 
 
 def test_the_soft_loss_is_the_divergence_at_a_temperature_times_its_square():
