@@ -11,10 +11,10 @@ from mybert.common.errors import UserError
 from mybert.distillation.objective import Distillation
 from mybert.distillation.settings import DistillSettings
 from mybert.distillation.teacher import Comparison, load_teacher
+from mybert.inference.checkpoint import keep_layers
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.initialization.initial_model import build_model
 from mybert.pretraining.run import Variant, pretrain
-from mybert.training.layer_selection import keep_layers
 from tokenization import MyBertTokenizer
 
 STAGE = "distill"

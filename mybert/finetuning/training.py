@@ -21,11 +21,11 @@ from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.run_data import RunData
 from mybert.finetuning.settings import FinetuneSettings
 from mybert.finetuning.soft_labels import SoftLabels
+from mybert.inference.checkpoint import keep_layers
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import new_model
 from mybert.tasks.base import Task
 from mybert.training.arguments import explain_unusable
-from mybert.training.layer_selection import keep_layers
 from mybert.training.log import History
 from mybert.training.nonfinite import Diverged
 from mybert.training.sealed_checkpoints import last_undamaged, set_aside

@@ -27,7 +27,7 @@ from mybert.artifacts.checkpoint_folder import CONFIG, check_checkpoint, check_c
 from mybert.common.errors import UserError, cause, did_you_mean, short
 from mybert.common.machine import threads
 from mybert.common.progress import no_model_bars
-from mybert.common.quantities import counted
+from mybert.common.quantities import counted, evenly
 from mybert.inference.cpu import optimize_for_inference
 from mybert.inference.onnx_model import ONNX_FILE
 from tokenization import MyBertTokenizer
@@ -125,6 +125,16 @@ def load_model(
         model = optimize_for_inference(model.to(choose_device(device, model, dtype), activations))
     # position_ids: a constant that older versions of transformers saved
     return model, missing, [key for key in left_out if not key.endswith("position_ids")]
+
+
+def keep_layers(model: PreTrainedModel, kept: int, name: str) -> None:
+    """Removes all but `kept` evenly spaced layers of the BERT called `name` (as DistilBERT, Sanh et al. 2019)."""
+    encoder: Any = model.base_model.encoder
+    available = model.config.num_hidden_layers
+    if kept > available:
+        raise UserError(f"--layers {kept}: {name} has {counted(available, 'layer')}")
+    encoder.layer = torch.nn.ModuleList(encoder.layer[number] for number in evenly(available, kept))
+    model.config.num_hidden_layers = kept
 
 
 def choose_device(name: str, model: PreTrainedModel, dtype: str = "float32") -> torch.device:
