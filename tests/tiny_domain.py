@@ -1,9 +1,10 @@
 """A tiny vocabulary, configuration and text of a domain."""
 
-import json
 import random
 import string
 from pathlib import Path
+
+from json_files import write_lines
 
 from tokenization import SPECIAL_TOKENS
 
@@ -36,5 +37,4 @@ def make_documents(count: int, seed: int = 0) -> list[str]:
 
 
 def write_documents(path: Path, documents: list[str]) -> str:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
-    return str(path)
+    return str(write_lines(path, [{"text": text} for text in documents]))

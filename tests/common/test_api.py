@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from datasets import Dataset
+from json_files import read_lines, write_lines
 
 import mybert
 from mybert import UserError, cli
@@ -109,14 +110,14 @@ def test_every_call_names_skipped_files_once(tmp_path, caplog):
 
 def test_tables_in_memory_have_the_scores_and_predictions_of_a_file(models, tmp_path, capsys):
     model, rows = models("classifier"), tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_lines(rows, ROWS)
     expected = mybert.evaluate(model=model, data=rows, output=tmp_path / "scores", bootstrap=0, device="cpu")
     for number, table in enumerate((ROWS, Dataset.from_list(ROWS), pd.DataFrame(ROWS))):
         found = mybert.evaluate(model=model, data=table, output=tmp_path / str(number), bootstrap=0, device="cpu")
         assert found.metrics == expected.metrics
     counts = mybert.predict(model, rows, output=tmp_path / "p.jsonl", device="cpu")
     assert (counts.predictions, counts.errors, counts.cut) == (len(ROWS), 0, 0)
-    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "p.jsonl")
     predictions = mybert.Predictor(model, device="cpu")([row["text"] for row in ROWS])
     assert [one["scores"] for one in predictions] == [one["scores"] for one in lines]
     assert not {"Saving the dataset", "Writing model shards"} & {*capsys.readouterr().err.split("\r")}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import datasets
 import pytest
+from json_files import write_lines
 from transformers import BertTokenizer
 
 from mybert import cli
@@ -53,9 +54,7 @@ def write_jsonl(tmp_path):
     """write_jsonl(texts, name="documents.jsonl") → path as a string."""
 
     def write(texts, name="documents.jsonl"):
-        path = tmp_path / name
-        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-        return str(path)
+        return str(write_lines(tmp_path / name, [{"text": text} for text in texts]))
 
     return write
 

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from forked import exit_status
+from json_files import read_lines
 
 from mybert import UserError, cli
 from mybert.artifacts.resume import Parts
@@ -68,7 +69,7 @@ def test_a_resumed_table_has_the_inputs_of_its_own_rows(run_in_parts, texts, tmp
     assert run_in_parts("predict", table, tmp_path / "out.jsonl", "--resume") == 130
     limit[0] = None
     assert run_in_parts("predict", table, tmp_path / "out.jsonl", "--resume") == 0
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").open()]
+    rows = read_lines(tmp_path / "out.jsonl")
     assert [int(row["input"]["id"]) for row in rows] == list(range(12))
 
 

@@ -9,6 +9,7 @@ from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
+from json_files import write_lines
 
 from mybert import cli
 
@@ -97,7 +98,7 @@ def workspace(tmp_path_factory) -> Path:
         "choices": choices,
     }
     for name, content in files.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+        write_lines(folder / f"{name}.jsonl", content)
     choice = {"type": "choices", "value": {"choices": ["bad"]}}
     (folder / "corrected.json").write_text(
         json.dumps([{"data": {"text": "a dull film"}, "annotations": [{"result": [choice]}]}])

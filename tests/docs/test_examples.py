@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from json_files import read_lines, write_lines
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORDS = [
@@ -40,7 +41,7 @@ def folder(workspace, tmp_path, monkeypatch):
         (tmp_path / path.name).symlink_to(path)
     pairs = [{"anchor": f"a {noun}", "positive": f"the {noun}"} for noun in ("film", "song", "book", "scene")]
     for name, rows in (("words", WORDS), ("pairs", pairs)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(tmp_path / f"{name}.jsonl", rows)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -65,7 +66,7 @@ def test_the_onnx_service_answers_as_the_model_predicts(folder, run_mybert):
     server.shutdown()
     server.server_close()
     run_mybert(["mybert", "predict", "classifier", "new.txt", "--output", "predictions.jsonl"])
-    predicted = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+    predicted = read_lines(folder / "predictions.jsonl")
     assert [row["label"] for row in served] == [row["label"] for row in predicted]
     assert [row["score"] for row in served] == pytest.approx([row["score"] for row in predicted], abs=1e-4)
 

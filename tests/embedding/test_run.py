@@ -58,8 +58,7 @@ def test_every_format_has_the_same_vectors_in_input_order(tiny_bert, embedder, l
 @pytest.mark.parametrize("name", ["w.parquet", "w.jsonl"])
 def test_words_say_where_they_stand(tiny_bert, embedder, tmp_path, name):
     texts = [*LINES, " ", "last"]
-    source = tmp_path / "texts.jsonl"
-    source.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+    source = write_lines(tmp_path / "texts.jsonl", [{"body": text} for text in texts])
     status = run(tiny_bert, source, "--text-column", "body", "--pooling", "words", "--output", tmp_path / name)
     assert status == 0
     rows = rows_of(tmp_path / name)

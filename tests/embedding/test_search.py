@@ -1,14 +1,13 @@
 """`mybert search` against a brute-force search with numpy."""
 
 import io
-import json
 import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from json_files import change_json, read_lines
+from json_files import change_json, read_lines, write_lines
 
 from mybert import cli
 from mybert.embedding import search as search_module
@@ -27,8 +26,7 @@ QUERIES = ["a sleeping cat", "birds in bad weather"]
 def vectors(tiny_bert, tmp_path_factory):
     """A folder with TEXTS as v.npy, v.parquet and v.jsonl, and cls vectors as cls.parquet."""
     folder = tmp_path_factory.mktemp("vectors")
-    rows = "".join(json.dumps({"id": f"t{number}", "text": text}) + "\n" for number, text in enumerate(TEXTS))
-    (folder / "texts.jsonl").write_text(rows)
+    write_lines(folder / "texts.jsonl", [{"id": f"t{number}", "text": text} for number, text in enumerate(TEXTS)])
     for name, pooling in (("v.npy", "mean"), ("v.parquet", "mean"), ("v.jsonl", "mean"), ("cls.parquet", "cls")):
         words = [tiny_bert, folder / "texts.jsonl", "--output", folder / name, "--pooling", pooling]
         assert cli.main(["embed", *map(str, words), "--device", "cpu"]) == 0

@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from json_files import change_json, read_lines
+from json_files import change_json, read_lines, write_lines
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import CNN, LayerNorm, Pooling
@@ -263,8 +263,8 @@ def test_search_asks_for_vectors_with_the_prompt_of_documents(encoder, tmp_path,
 @pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
 def test_an_int8_copy_keeps_the_modules(encoder, tmp_path):
     folder = encoder(Pooling(32, ("cls", "max")), Dense(64, 16), Normalize())
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS if text))
-    quantize(model=str(folder), texts=[str(tmp_path / "t.jsonl")], output=str(tmp_path / "int8"))
+    texts = write_lines(tmp_path / "t.jsonl", [{"text": text} for text in TEXTS if text])
+    quantize(model=str(folder), texts=[str(texts)], output=str(tmp_path / "int8"))
     found = Embedder(str(tmp_path / "int8"), device="cpu").texts(TEXTS)
     model = SentenceTransformer(str(tmp_path / "int8"), device="cpu", trust_remote_code=True)
     assert np.abs(found - model.encode(TEXTS, batch_size=1)).max() < 1e-4

@@ -1,10 +1,10 @@
 """examples/train_sentence_embeddings.py on a tiny MyBERT."""
 
-import json
 import runpy
 from pathlib import Path
 
 import numpy as np
+from json_files import write_lines
 from sentence_transformers import SentenceTransformer
 from transformers import BertTokenizer
 
@@ -21,8 +21,7 @@ def test_training_on_pairs_brings_each_anchor_nearest_to_its_positive(minilm_fol
     MyBertForPreTraining(MyBertConfig(**sizes)).save_pretrained(tmp_path / "model")
     BertTokenizer.from_pretrained(minilm_folder).save_pretrained(tmp_path / "stock")
     MyBertTokenizer.from_pretrained(tmp_path / "stock").save_pretrained(tmp_path / "model")
-    pairs = "".join(json.dumps({"anchor": a, "positive": p, "id": a}) + "\n" for a, p in PAIRS)
-    (tmp_path / "pairs.jsonl").write_text(pairs)
+    write_lines(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": p, "id": a} for a, p in PAIRS])
     monkeypatch.setattr("sys.argv", [
         "train", str(tmp_path / "model"), str(tmp_path / "pairs.jsonl"), str(tmp_path / "trained"),
         "--epochs", "20", "--batch-size", "4", "--learning-rate", "0.003",

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from json_files import write_lines
 
 from modeling_mybert import MyBertConfig
 from mybert import cli
@@ -26,7 +27,7 @@ HOSTILE = [
 @pytest.fixture(scope="module")
 def page(models, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in [*HOSTILE, *HOSTILE] * 6))
+    write_lines(folder / "rows.jsonl", [{"text": text} for text in [*HOSTILE, *HOSTILE] * 6])
     words = ("--steps", 4, "--attention", 2, "--output", folder / "why.html")
     assert cli.main(["explain", *map(str, (models("classifier"), folder / "rows.jsonl", *words))]) == 0
     return folder / "why.html"

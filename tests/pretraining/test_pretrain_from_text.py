@@ -1,10 +1,10 @@
 """Text to model in one command."""
 
-import json
 import random
 import re
 
 import pytest
+from json_files import write_lines
 
 import mybert
 from mybert.artifacts.manifest import read_manifest, write_manifest
@@ -112,9 +112,8 @@ def test_a_table_in_another_language_keeps_its_case_and_accents(tmp_path):
     rng = random.Random(2)
     words = rng.choices(["Öl", "über", "schon", "schön", "Straße", *map("Wort{}".format, range(99))], k=12_000)
     sentences = " ".join(f"{' '.join(words[i : i + 10])} bzw. Herr Dr. Ä." for i in range(0, 12_000, 10))
-    parts = (sentences[i : i + 2000] for i in range(0, len(sentences), 2000))
-    rows = "".join(json.dumps({"Inhalt": part}) + "\n" for part in parts)
-    (tmp_path / "text.jsonl").write_text(rows, encoding="utf-8")
+    rows = [{"Inhalt": sentences[i : i + 2000]} for i in range(0, len(sentences), 2000)]
+    write_lines(tmp_path / "text.jsonl", rows)
     given = {"text": [tmp_path / "text.jsonl"], "text_column": "Inhalt", **QUICK}
     mybert.pretrain(output=tmp_path / "model", language="de", **given)
     assert {"Öl", "schon", "schön", "Straße"} <= {*(tmp_path / "model" / "vocab.txt").read_text("utf-8").split("\n")}

@@ -8,6 +8,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from json_files import read_lines
 from torch.nn.functional import cosine_similarity
 
 from mybert.pretraining import samples
@@ -74,7 +75,7 @@ def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(
         ids[2] = tokenizer.convert_tokens_to_ids(["well", "known", "hello", "token"][number % 4])
     trainer.eval_dataset = HeldOutDataset(datasets.Dataset.from_dict(columns))
     trainer.train()
-    lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "run/samples.jsonl")
     assert [line["step"] for line in lines] == [2, 4]
     first, last = ([{k: word[k] for k in ("before", "word", "after")} for word in line["words"]] for line in lines)
     assert {word["word"] for word in first} == {"well", "known", "hello", "token"}
@@ -82,7 +83,7 @@ def test_every_evaluation_asks_the_same_and_a_repeated_step_replaces_its_line(
     first, last = ([{k: pair[k] for k in ("a", "b", "is_next")} for pair in line["pairs"]] for line in lines)
     assert len(first) == 6 and first == last
     write_sample(tmp_path / "run", {"step": 2, "words": []})
-    lines = [json.loads(line) for line in (tmp_path / "run/samples.jsonl").read_text().splitlines()]
+    lines = read_lines(tmp_path / "run/samples.jsonl")
     assert [(line["step"], line["words"]) for line in lines] == [(2, [])]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from json_files import write_lines
 from starlette.testclient import TestClient
 from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification
@@ -41,7 +42,7 @@ TEXTS = ["the great film sings", "ann bert in rome", "dull song, very dull song"
 def quantised(models, tmp_path_factory):
     """A function from a name of `models` to the folder of its int8 form."""
     folder = tmp_path_factory.mktemp("int8")
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    write_lines(folder / "texts.jsonl", [{"text": text} for text in TEXTS])
 
     def quantised(name: str):
         if not (folder / name).exists():

@@ -4,6 +4,8 @@ import copy
 import json
 from pathlib import Path
 
+from json_files import write_lines
+
 
 def losses(first: float, last: float, count: int = 40) -> list[float]:
     """A smooth fall from `first` to `last`."""
@@ -224,12 +226,10 @@ def write_stage(folder: Path, stage: str, changes: dict | None = None, predictio
     for name in ("manifest", "results", *(["config"] if "config" in content else [])):
         (folder / f"{name}.json").write_text(json.dumps(content[name]), encoding="utf-8")
     for name in ("log", "samples"):
-        lines = "".join(json.dumps(entry) + "\n" for entry in content.get(name, ()))
-        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+        write_lines(folder / f"{name}.jsonl", content.get(name, ()))
     if stage == "finetune":
         part = folder / "validation"
         part.mkdir(exist_ok=True)
         (part / "analysis.json").write_text(json.dumps(content["analysis"]), encoding="utf-8")
-        lines = "".join(json.dumps(entry) + "\n" for entry in predictions)
-        (part / "predictions.jsonl").write_text(lines, encoding="utf-8")
+        write_lines(part / "predictions.jsonl", predictions)
     return folder

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from json_files import write_lines
 
 import mybert
 from mybert import Index
@@ -19,7 +20,7 @@ DOCUMENTS = [
 @pytest.fixture(scope="module")
 def index(models, tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    (folder / "documents.jsonl").write_text("".join(json.dumps(one) + "\n" for one in DOCUMENTS))
+    write_lines(folder / "documents.jsonl", DOCUMENTS)
     mybert.build_index(models("encoder"), folder / "documents.jsonl", output=folder / "index", language="en")
     return folder / "index"
 

@@ -4,6 +4,7 @@ import json
 import unicodedata
 
 import pytest
+from json_files import write_lines
 from transformers import AutoTokenizer, BertTokenizer
 
 from mybert.cli import main
@@ -17,9 +18,7 @@ from tokenization import MyBertTokenizer
 @pytest.fixture
 def corpus(tmp_path):
     lines = ["The cats sat on the mat. Ünïcode!", "A cat, the hat and the rat.", "Hats and mats and cats."]
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"body": line}) + "\n" for line in lines), encoding="utf-8")
-    return path
+    return write_lines(tmp_path / "corpus.jsonl", [{"body": line} for line in lines])
 
 
 def run(corpus, output, *options):

@@ -1,7 +1,6 @@
 """The display on a terminal, the lines of logs, and the numbers that experiment trackers get."""
 
 import io
-import json
 import math
 import re
 import sys
@@ -9,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from json_files import read_lines
 from rich.console import Console
 from torch import nn
 from transformers import TrainerCallback
@@ -105,7 +105,7 @@ def test_a_tracker_gets_the_names_of_the_log(tracker, make_trainer, tmp_path, mo
     start_trackers(trainer)
     trainer.train()
     names = NAMES_OF[tracker](tmp_path)
-    log = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+    log = read_lines(tmp_path / "run/log.jsonl")
     assert any("tokens" in entry for entry in log)
     expected = {"loss", "tokens", "seconds", "update_ratio", "gradient_noise", "eval_loss"}
     if tracker != "mlflow":
