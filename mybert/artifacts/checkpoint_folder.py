@@ -1,12 +1,16 @@
-"""Checks of a checkpoint before its model is built: its name, its files, and the sizes in its configuration.
+"""Checks of a checkpoint before its model is built: its name, its files, and its configuration against its weights.
 
 They import neither torch nor transformers, so that a mistake is reported at once.
 """
 
 import contextlib
 import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from mybert.artifacts.manifest import read_manifest
 from mybert.common.errors import UserError, did_you_mean, short
@@ -15,11 +19,16 @@ from mybert.common.json_io import irregular, read_json, read_json_object
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _READ = (".json", ".txt", ".py", ".safetensors", ".bin", ".onnx")
 """Suffixes of the files that are read from a checkpoint."""
-_MOST = {
-    **{"num_hidden_layers": 2**9, "hidden_size": 2**14, "num_attention_heads": 2**14, "intermediate_size": 2**16},
-    **{"vocab_size": 2**24, "max_position_embeddings": 2**20, "type_vocab_size": 2**16, "num_labels": 2**20},
+_MOST_LABELS = 2**20
+_LAYER = re.compile(r"(.*?)encoder\.layer\.(\d+)(?=\.)")
+_TABLE = "embeddings.word_embeddings.weight"
+_FIELDS = {  # name of a weight after the prefix of the encoder: dimensions and the fields that they are
+    _TABLE: ((0, "vocab_size"), (1, "hidden_size")),
+    "embeddings.position_embeddings.weight": ((0, "max_position_embeddings"),),
+    "embeddings.token_type_embeddings.weight": ((0, "type_vocab_size"),),
+    "encoder.layer.0.intermediate.dense.weight": ((0, "intermediate_size"),),
 }
-"""The largest values of fields of a configuration."""
+Shapes = Mapping[str, Sequence[int]]
 
 
 def check_checkpoint(name: str) -> None:
@@ -27,7 +36,7 @@ def check_checkpoint(name: str) -> None:
     check_name(name)
     folder = Path(name)
     if folder.is_dir():
-        _check_folder(name, folder if (folder / CONFIG).is_file() else _encoder_folder(folder))
+        check_folder(name, folder if (folder / CONFIG).is_file() else _encoder_folder(folder))
 
 
 def check_trainable(name: str) -> None:
@@ -87,8 +96,8 @@ def is_hub_name(name: str) -> bool:
     return not name.startswith((".", "/", "~")) and name.count("/") < 2
 
 
-def _check_folder(name: str, path: Path) -> None:
-    """Raises a UserError if files of checkpoint `name` in `path` are missing or cannot be read."""
+def check_folder(name: str, path: Path) -> None:
+    """Raises a UserError if the files of checkpoint `name` in `path` cannot be read, or do not fit together."""
     for file in sorted(path.iterdir()):
         if file.suffix in _READ and (kind := irregular(file)):
             raise UserError(f"checkpoint {name}: {file.name} is {kind}, not a regular file; replace or remove it")
@@ -103,30 +112,72 @@ def _check_folder(name: str, path: Path) -> None:
         inner = path / "model"  # of a quickstart
         meant = f"did you mean {inner}?" if (inner / CONFIG).is_file() else "name a MyBERT or BERT checkpoint"
         raise UserError(f"checkpoint {name} cannot be used: no config.json; {meant}")
-    check_config(name, path / CONFIG)
-    index = path / f"{WEIGHTS}.index.json"
-    for part in weight_files(index) if index.is_file() and not (path / WEIGHTS).is_file() else ():
-        if not (path / part).is_file():
-            raise UserError(f"checkpoint {name} lacks {part}, which {index.name} names; copy it again")
+    check_shapes(name, read_json_object(path / CONFIG, "copy it again"), _stored_shapes(name, path))
 
 
-def check_config(name: str, path: Path) -> None:
-    """Raises a UserError if `path`, the configuration of checkpoint `name`, is that of no BERT.
+def check_shapes(name: str, config: Mapping[str, Any], shapes: Shapes) -> None:
+    """Raises a UserError if the configuration of checkpoint `name` is that of another model than its weights.
 
-    Building a model of such sizes takes hours. Whether the weights fit is known when they are loaded. Fields of a
-    wrong type are left to the configuration.
+    A model of the wrong size takes minutes and much memory before its weights do not fit. Fields of a wrong type are
+    left to the configuration.
     """
-    config = read_json_object(path, "copy it again")
     for field in ("id2label", "label2id"):
         if not isinstance(config.get(field), dict | None):
             shown = short(config[field], 40)
             raise UserError(f"checkpoint {name}: {field} in {CONFIG} is {shown}, not an object; restore {CONFIG}")
-    for field, limit in _MOST.items():
+    for field, value, weight in _sizes(config, shapes):
         given: Any = config.get(field)
-        if isinstance(given, int) and given > limit:
+        fewer = field == "num_hidden_layers" and _is_count(given) and given < value  # the first ones are read
+        if _is_count(given) and given != value and not fewer:
+            raise UserError(
+                f"checkpoint {name}: {field} in {CONFIG} is {short(given, 40)}, and the weights have {value} "
+                f"({weight}); restore {CONFIG}, or copy the checkpoint again"
+            )
+    hidden: Any = config.get("hidden_size")
+    most: dict[str, int] = {
+        "num_attention_heads": hidden if _is_count(hidden) else _MOST_LABELS,
+        "num_labels": _MOST_LABELS,
+    }
+    for field, limit in most.items():
+        if _is_count(given := config.get(field)) and given > limit:
             raise UserError(
                 f"checkpoint {name}: {field} in {CONFIG} is {short(given, 40)}, more than {limit:,}; restore {CONFIG}"
             )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _sizes(config: Mapping[str, Any], shapes: Shapes) -> Iterator[tuple[str, int, str]]:
+    """Fields of the configuration with their values according to a weight, which is named."""
+    layers = [(int(match[2]) + 1, match[0]) for name in shapes if (match := _LAYER.match(name))]
+    if layers:
+        yield "num_hidden_layers", *max(layers)
+    for prefix in [name.removesuffix(_TABLE) for name in shapes if name.endswith(_TABLE)][:1]:
+        for weight, fields in _FIELDS.items():
+            shape = shapes.get(prefix + weight, ())
+            for dimension, field in fields:
+                if dimension < len(shape):
+                    yield field, shape[dimension], prefix + weight
+    head, shape = str(config.get("architectures")), shapes.get("classifier.weight", ())
+    if shape and ("SequenceClassification" in head or "TokenClassification" in head):
+        yield "num_labels", shape[0], "classifier.weight"
+
+
+def _stored_shapes(name: str, folder: Path) -> dict[str, list[int]]:
+    """Names and shapes in the headers of the safetensors files; empty if there are none, or one is damaged."""
+    index = folder / f"{WEIGHTS}.index.json"
+    files = [WEIGHTS]
+    if not (folder / WEIGHTS).is_file() and index.is_file():
+        files = weight_files(index)
+    shapes: dict[str, list[int]] = {}
+    for file in sorted(set(files)):
+        if (folder / file).is_file():
+            shapes |= _header_shapes(folder / file)
+        elif file != WEIGHTS:
+            raise UserError(f"checkpoint {name} lacks {file}, which {index.name} names; copy it again")
+    return shapes
 
 
 def weight_files(index: Path) -> list[str]:
@@ -138,3 +189,11 @@ def weight_files(index: Path) -> list[str]:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise UserError(f"{index} names {short(name)}, a file outside of its folder; use another copy")
     return list(weight_map.values())
+
+
+def _header_shapes(path: Path) -> dict[str, list[int]]:
+    try:
+        with safe_open(path, "numpy") as file:
+            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
+    except SafetensorError:
+        return {}  # reported when the model is loaded

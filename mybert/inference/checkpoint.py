@@ -13,7 +13,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
+from transformers.utils import WEIGHTS_NAME, logging
 
 import modeling_mybert
 from modeling_mybert import (
@@ -23,8 +23,16 @@ from modeling_mybert import (
     MyBertModel,
     MyBertPreTrainedModel,
 )
-from mybert.artifacts.checkpoint_folder import CONFIG, check_checkpoint, check_config
+from mybert.artifacts.checkpoint_folder import (
+    CONFIG,
+    WEIGHTS,
+    check_checkpoint,
+    check_folder,
+    check_shapes,
+    weight_files,
+)
 from mybert.common.errors import UserError, cause, did_you_mean, short
+from mybert.common.json_io import read_json_object
 from mybert.common.machine import threads
 from mybert.common.progress import no_model_bars
 from mybert.common.quantities import counted, evenly
@@ -110,8 +118,8 @@ def load_model(
 
     for weight, stored, expected in sorted(report["mismatched_keys"]):
         if "config" not in options or not is_new(weight):
-            shapes = f"has the shape {tuple(stored)}, and {CONFIG} requires {tuple(expected)}"
-            raise UserError(f"checkpoint {name}: {weight} {shapes}; restore {CONFIG}, or copy the checkpoint again")
+            shapes = f"has the shape {tuple(stored)}, and config.json requires {tuple(expected)}"
+            raise UserError(f"checkpoint {name}: {weight} {shapes}")
     missing, left_out = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
     if isinstance(model, MyBertModel) and missing and all(key.startswith("pooler.") for key in missing):
         model.pooler, missing = None, []
@@ -225,8 +233,7 @@ def explain_unreadable(name: str, checked: bool = False) -> Iterator[None]:
     Its files are checked first, unless they have been `checked`, which may take requests to the Hub.
     """
     if not checked:
-        check_checkpoint(name)
-        _check_hub(name)
+        _check(name)
     try:
         with quiet_loading():
             yield
@@ -264,13 +271,31 @@ def quiet_loading() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def _check_hub(name: str) -> None:
-    """`check_config` of a model of the Hub."""
-    config = None
-    with contextlib.suppress(OSError, ValueError):  # no access, or no repository: from_pretrained explains it
-        config = None if Path(name).is_dir() else checkpoint_file(name, CONFIG)
-    if config is not None:
-        check_config(name, config)
+def _check(name: str) -> None:
+    """`check_checkpoint`, also for models of the Hub and for PyTorch weights."""
+    check_checkpoint(name)
+    folder = Path(name)
+    if not folder.is_dir():
+        try:
+            config, weights, index = (
+                checkpoint_file(name, file) for file in (CONFIG, WEIGHTS, f"{WEIGHTS}.index.json")
+            )
+            for file in sorted(set(weight_files(index))) if index and not weights else ():
+                checkpoint_file(name, file)
+        except (OSError, ValueError):  # no access, or no name of a repository: from_pretrained explains it
+            return
+        if config is None:
+            return
+        folder = config.parent
+        check_folder(name, folder)
+    index, weights = folder / f"{WEIGHTS_NAME}.index.json", folder / WEIGHTS_NAME
+    if index.is_file() or weights.is_file():
+        shapes: dict[str, list[int]] = {}
+        for file in [weights.name] if weights.is_file() else sorted(set(weight_files(index))):
+            with contextlib.suppress(Exception):  # from_pretrained explains it; an old format has no index of shapes
+                tensors = torch.load(folder / file, map_location="meta", weights_only=True, mmap=True)
+                shapes |= {key: list(tensor.shape) for key, tensor in tensors.items()}
+        check_shapes(name, read_json_object(folder / CONFIG, "copy it again"), shapes)
 
 
 def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

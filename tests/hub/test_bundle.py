@@ -294,7 +294,7 @@ def test_the_model_of_an_unfinished_run_is_refused(bundle, checkpoint):
         ({"architectures": ["Mine"]}, "names no head"),
         ({"architectures": None}, "names no head"),
         ({"vocab_size": "many"}, "vocab_size"),
-        ({"vocab_size": 208}, "and config.json requires (208, "),
+        ({"vocab_size": 208}, "vocab_size in config.json is 208"),
         ({"model_type": "gpt2"}, "the model type is 'gpt2'"),
         ({"model_type": None}, "the model type is None"),
     ],

@@ -1,6 +1,7 @@
 """handler.py of a published model, called as the container of Inference Endpoints does, beside transformers' BERT."""
 
 import json
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +10,11 @@ from hub_server import REPO
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from tiny_models import TinyModels
+from tiny_models import HEADS, TinyModels
 
 import modeling_mybert
 from mybert.release.hub.bundle import make_bundle
-from mybert.release.hub.handler import PIPELINES
+from mybert.release.hub.handler import PIPELINES, EndpointHandler
 from mybert.release.settings import PushSettings
 from tokenization import MyBertTokenizer
 
@@ -162,3 +163,48 @@ def test_the_handler_of_a_sentence_encoder_answers_with_its_vectors(tmp_path, ru
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=1e-5, rtol=0)
     assert "expected a text or a list of texts" in error
+
+
+@pytest.mark.parametrize("name", ["pairs", "chooser"])
+@pytest.mark.parametrize("lengths", [(90, 400), (400, 90), (401, 401), (8, 8)])
+def test_one_of_two_long_texts_is_shortened_and_the_scores_stay_the_same(name, lengths, tmp_path, monkeypatch):
+    """The tokenizers library takes time and memory of the product of both lengths."""
+    folder = TinyModels(tmp_path)(name)
+    tokenizer = MyBertTokenizer.from_pretrained(folder, model_max_length=32)
+    tokenizer.save_pretrained(folder)
+    handler = EndpointHandler(folder)
+    texts = [" ".join(random.Random(n).choices(["the", "singer", "great,"], k=n)) for n in lengths]
+    seen, call = [], type(handler.tokenizer).__call__
+
+    def spy(self, *given, **options):
+        given = [*given, *(options[key] for key in ("text", "text_pair") if key in options)]
+        seen.extend([[given]] if isinstance(given[0], str) else [list(zip(*given, strict=True))])
+        return call(self, *given, **{key: value for key, value in options.items() if "text" not in key})
+
+    monkeypatch.setattr(type(handler.tokenizer), "__call__", spy)
+    if name == "chooser":
+        found = handler({"inputs": {"text": texts[0], "choices": [texts[1], "sea"]}})
+    else:
+        found = handler({"inputs": [{"text": texts[0], "text_pair": texts[1]}], "parameters": {"top_k": None}})[0]
+    monkeypatch.undo()
+    pairs = [pair for batch in seen for pair in batch if len(pair) == 2]
+    assert pairs and all(min(map(len, pair)) < 800 for pair in pairs)
+    model = getattr(modeling_mybert, f"MyBertFor{HEADS[name][0]}").from_pretrained(folder).eval()
+    pairs = [texts, [texts[0], "sea"]] if name == "chooser" else [texts]
+    batch = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        inputs = {key: x.unsqueeze(0) for key, x in batch.items()} if name == "chooser" else batch
+        expected = model(**inputs).logits[0].softmax(-1).tolist()
+    assert sorted(entry["score"] for entry in found) == pytest.approx(sorted(expected), abs=1e-6)
+
+
+def test_a_text_without_spaces_is_shortened_too_but_not_if_a_request_sets_the_truncation(tmp_path):
+    folder = TinyModels(tmp_path)("pairs")
+    MyBertTokenizer.from_pretrained(folder, model_max_length=32).save_pretrained(folder)
+    handler = EndpointHandler(folder)
+    handler._pipeline = lambda inputs, **_: inputs
+    pair = {"text": "漢字、" * 200, "text_pair": "漢字" * 200}
+    assert handler({"inputs": [pair]}) == [{**pair, "text_pair": "漢字" * 16}]
+    assert handler({"inputs": pair, "parameters": {"truncation": True}}) == {**pair, "text_pair": "漢字" * 16}
+    for parameters in ({"truncation": False}, {"truncation": True, "max_length": 64}):  # the model may read more
+        assert handler({"inputs": pair, "parameters": parameters}) == pair

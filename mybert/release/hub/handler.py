@@ -64,9 +64,11 @@ class EndpointHandler:
             if task == "token-classification" and (Path(folder) / f"{_WORDS}.py").exists():
                 name = f"{_WORDS}.MyBertTokenClassificationPipeline"
                 arguments = {"pipeline_class": get_class_from_dynamic_module(name, folder)}
-            self._predict = transformers.pipeline(
+            self._pipeline = transformers.pipeline(
                 task, model=folder, trust_remote_code=True, device=device, **arguments
             )
+            self.tokenizer = self._pipeline.tokenizer
+            self._predict = self._by_pipeline
             return
         self._predict = self._choices if head == "MyBertForMultipleChoice" else self._next_sentences
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
@@ -90,6 +92,11 @@ class EndpointHandler:
             return []
         with torch.inference_mode():
             return _plain(self._predict(data["inputs"], **parameters))
+
+    def _by_pipeline(self, inputs: Any, **parameters: Any) -> Any:
+        if parameters.get("truncation", True) is True and "max_length" not in parameters:
+            inputs = list(map(self._shortened, inputs)) if isinstance(inputs, list) else self._shortened(inputs)
+        return self._pipeline(inputs, **parameters)
 
     def _vectors(self, inputs: Any, **parameters: Any) -> Any:
         """The vector of each text."""
@@ -117,8 +124,40 @@ class EndpointHandler:
         return _scores(choices, logits[0].float().softmax(-1).tolist())
 
     def _tokenized(self, *texts: list[str]) -> dict[str, torch.Tensor]:
+        if len(texts) == 2 and isinstance(texts[1], list):
+            texts = tuple(map(list, zip(*map(self._short_pair, *texts), strict=True)))
         batch = self.tokenizer(*texts, padding=True, truncation=True, return_tensors="pt")
         return dict(batch.to(self.model.device))
+
+    def _shortened(self, one: Any) -> Any:
+        if not isinstance(one, dict) or not {"text", "text_pair"} <= one.keys():
+            return one
+        first, second = self._short_pair(one["text"], one["text_pair"])
+        return one | {"text": first, "text_pair": second}
+
+    def _short_pair(self, first: Any, second: Any) -> tuple[Any, Any]:
+        """Shortens one of two long texts; truncation still gives the same result.
+
+        The tokenizers library stores the truncated tokens of a pair in every combination of its parts, so two texts of
+        a hundred thousand characters would take minutes and gigabytes.
+        """
+        limit = self.tokenizer.model_max_length
+        if not all(isinstance(text, str) and len(text) > limit for text in (first, second)):
+            return first, second
+        if self.tokenizer.truncation_side != "right":
+            return first, second
+        tokens = [self.tokenizer(text, add_special_tokens=False) for text in (first, second)]
+        lengths = [len(encoding["input_ids"]) for encoding in tokens]
+        if lengths[0] <= lengths[1]:  # the longer text gets the odd token
+            return _first_tokens(first, tokens[0], limit), second
+        return first, _first_tokens(second, tokens[1], limit)
+
+
+def _first_tokens(text: str, tokens: Any, count: int) -> str:
+    """`text` up to the end of a word, with at least `count` tokens, if it has more. `tokens`: of the whole text."""
+    words = tokens.word_ids()
+    cut = next((place for place in range(count, len(words)) if words[place] != words[place - 1]), None)
+    return text if cut is None else text[: tokens.token_to_chars(cut).start]
 
 
 def _fields(inputs: list[Any], *names: str) -> list[list[Any]]:
