@@ -40,7 +40,7 @@ from mybert.training.trainer import RunTrainer
 _PASSAGES = 2000  # most passages among which held-out queries are answered
 _MINED_PASSAGES = 500  # if their queries are mined, which says less
 _QUERIES = 500
-_RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 200, 30  # tokens, and of held-out queries
+_RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 100, 30  # tokens, and of held-out queries
 _MINED = {"retrieval": 12_000, "reranking": 2_000}  # pairs at most; reading both texts together costs more
 _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
 _LEAST_PASSAGES = 4  # for their words to be analysed

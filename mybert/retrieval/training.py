@@ -243,8 +243,9 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
                 scores.update({by: _with_interval({METRIC: of.mean()}, of) for by, of in evaluator.beside.items()})
 
     if trainer:
+        compares_start = isinstance(kind, Retrieval)  # the head of a reranker is new; it is compared with BM25
         with on_signals(stop.ask):
-            trainer.run(find_checkpoint(run), lambda: evaluate("start"))
+            trainer.run(find_checkpoint(run), (lambda: evaluate("start")) if compares_start else None)
     else:
         evaluate("start")
     if isinstance(kind, Retrieval) and kind.has_words:
@@ -274,7 +275,7 @@ def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
     rows = []
     names = {"start": "start", "finished": "held_out"}
     if "bm25" in scores:
-        names = {"BM25": "bm25", "BM25 and start": "start", "BM25 and finished": "held_out", "finished alone": "alone"}
+        names = {"BM25": "bm25", "BM25 and the reranker": "held_out", "the reranker alone": "alone"}
     for name, key in names.items():
         interval = scores[key]["intervals_95"][METRIC]
         shown = "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
