@@ -20,10 +20,6 @@ def minilm(minilm_folder) -> MyBertTokenizer:
     return MyBertTokenizer.from_pretrained(minilm_folder)
 
 
-def test_a_literal_mask_is_the_control_token_by_default(minilm):
-    assert minilm("hello [MASK] world")["input_ids"] == [101, 7592, 103, 2088, 102]
-
-
 def test_plain_text_backend_takes_literals_as_text(minilm):
     encodings = minilm.plain_text_backend().encode_batch_fast(WRITTEN)
     assert [e.ids for e in encodings] == minilm(WRITTEN, split_special_tokens=True, add_special_tokens=False).input_ids
@@ -35,13 +31,7 @@ def test_plain_text_backend_takes_literals_as_text(minilm):
 def test_split_special_tokens_holds_for_that_call_alone(minilm):
     batch = minilm(WRITTEN, split_special_tokens=True)["input_ids"]
     assert all(ids[0] == 101 and ids[-1] == 102 and not {101, 102, 103, 0} & set(ids[1:-1]) for ids in batch)
-    assert minilm("[MASK]")["input_ids"] == [101, 103, 102]
-
-
-def test_plain_text_is_encoded_as_by_the_tokenizer_where_nothing_is_literal(minilm):
-    texts = ["Déjà vu, 中文!", "x" * 101, "\x00\u200b", "unbelievable 😀"]
-    encodings = minilm.plain_text_backend().encode_batch_fast(texts)
-    assert [e.ids for e in encodings] == minilm(texts, add_special_tokens=False)["input_ids"]
+    assert minilm("hello [MASK] world")["input_ids"] == [101, 7592, 103, 2088, 102]
 
 
 TEXTS = [
