@@ -13,6 +13,7 @@ from mybert.embedding.settings import EncodingSettings
 from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import SentenceModules
 from mybert.retrieval.balance import start_weight
+from mybert.rows.labels import MULTI
 from mybert.tasks.settings import PredictorSettings
 from mybert.tasks.text_classification import TextClassification
 
@@ -71,8 +72,9 @@ class Reranker:
         self._predictor = Predictor(PredictorSettings(model=model, **options))
         task = self._predictor.task
         labels = task.config.num_labels if isinstance(task, TextClassification) else 0
-        if not isinstance(task, TextClassification) or labels not in (1, 2):
-            head = f"{labels} classes" if labels else f"the task {task.name}"
+        is_multi = task.config.problem_type == MULTI
+        if not isinstance(task, TextClassification) or labels not in (1, 2) or is_multi:
+            head = f"{labels} {'independent labels' if is_multi else 'classes'}" if labels else f"the task {task.name}"
             raise UserError(f"--reranker {model}: expected one score or two classes for a pair of texts, found {head}")
         self._predictor.task = dataclasses.replace(task, activation=torch.nn.Identity())
         self._classes = [task.config.id2label[number] for number in range(labels)]

@@ -4,20 +4,21 @@ import dataclasses
 import functools
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import CONFIG_NAME
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import BATCH, FinetuneSettings, default_learning_rate
-from mybert.inference.checkpoint import check_max_length
-from mybert.inference.sentence_modules import modules_folder
+from mybert.inference.checkpoint import check_max_length, checkpoint_file
+from mybert.inference.sentence_modules import module_entries, modules_folder
 from mybert.retrieval import trainer as trainers
 from mybert.retrieval.balance import LARGEST, Encode, balance, start_weight
 from mybert.retrieval.collections import joined
@@ -34,6 +35,7 @@ from mybert.retrieval.words_channel import (
 )
 from mybert.settings.declare import flag_of
 from mybert.tasks.options import TaskOptions
+from mybert.tasks.reading import hash_of
 from mybert.training.options import DECISIVE
 from mybert.training.trainer import RunTrainer
 
@@ -78,7 +80,7 @@ class Retrieval:
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
         self.model = SentenceTransformer(settings.model, **_loading_options(settings, arguments))
         self._config = config = _prepared_config(self.model, settings)
-        self._is_retriever = modules_folder(settings.model) is not None
+        self._is_retriever = _is_retriever(settings.model)
         self._length = max(self.model.max_seq_length or config.max_position_embeddings, settings.max_length or 0)
         # A sentence encoder often reads less than its BERT was trained on; later positions of another are untrained.
         self._positions = config.max_position_embeddings if self._is_retriever else self._length
@@ -165,6 +167,8 @@ class Retrieval:
         rows, mined = pairs.by_origin()
         count = 1 if settings.hard_negatives is None else settings.hard_negatives
         filled = add_negatives(Pairs(rows), passages, count, seed, self.model).pairs
+        if count:  # each is a column, which all rows have
+            filled = [pair._replace(negatives=tuple(islice(cycle(pair.negatives), count))) for pair in filled]
         self._negatives = min((len(pair.negatives) for pair in filled), default=0)
         print_unused(rows, self._negatives)
         return dataclasses.replace(pairs, pairs=filled + mined)
@@ -199,14 +203,22 @@ class Reranking:
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
         options = _loading_options(settings, arguments)
+        if _has_other_classes(settings.model):
+            print(f"{settings.model}: its head has other outputs, so the reranker gets a new one")
+            options["model_kwargs"] |= {"ignore_mismatched_sizes": True}
         self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
         config = _prepared_config(self.model, settings)
+        config.problem_type = None  # of another head
+        if config.type_vocab_size == 1:  # both texts of a pair are of the only type
+            tokenizer = self.model.tokenizer
+            names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
         vars(config).pop("words_weight", None)  # of a retriever
         self.model.max_seq_length = min(self.options.max_length, config.max_position_embeddings)
         config.finetuned = {"task": "text-classification", "max_length": self.model.max_seq_length}
         self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
         self._retriever = None
-        if settings.hard_negatives != 0 and modules_folder(settings.model) is not None:
+        if settings.hard_negatives != 0 and _is_retriever(settings.model):
             self._retriever = SentenceTransformer(settings.model, device=str(arguments.device))
 
     def arguments(self, given: FinetuningArguments) -> FinetuningArguments:
@@ -224,7 +236,8 @@ class Reranking:
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:
         relevant = dict(list(held_out.relevant().items())[:_RERANKED_QUERIES])
-        texts = list(dict.fromkeys([*(t for answers in relevant.values() for t in answers), *train.passages()]))
+        # in an order that says nothing: of equal scores, such as those without a word of the query, the first count
+        texts = sorted({*held_out.passages(), *train.passages()}, key=hash_of)
         return trainers.HeldOutReranking(relevant, texts, _RERANKED_PASSAGES, arguments.per_device_eval_batch_size)
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
@@ -254,6 +267,20 @@ def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> t
         return Pairs(), []
     passages = read_passages(settings.documents, columns, settings.errors)
     return Miner(passages, seed).pairs(count), passages
+
+
+def _is_retriever(name: str) -> bool:
+    """Whether a checkpoint is a sentence encoder; a cross-encoder has one module."""
+    folder = modules_folder(name)
+    return folder is not None and len(module_entries(folder)) > 1
+
+
+def _has_other_classes(name: str) -> bool:
+    """Whether a checkpoint is a classifier of texts or tokens with other outputs than one score."""
+    if checkpoint_file(name, CONFIG_NAME) is None:  # in a folder of its own
+        return False
+    config = AutoConfig.from_pretrained(name)
+    return "Classification" in str(config.architectures) and config.num_labels != 1
 
 
 def _encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:

@@ -22,7 +22,7 @@ _BATCH = 64
 def add_negatives(
     pairs: Pairs, passages: Sequence[str], count: int, seed: int, model: SentenceTransformer | None
 ) -> Pairs:
-    """Pairs with exactly `count` negatives each: those of the rows, then hard ones, then random passages.
+    """Pairs with at most `count` different negatives each: those of the rows, then hard ones, then random passages.
 
     A passage is left out if it belongs to the query, is nearly the positive, or has `_FALSE` of the positive's score
     by BM25 and by the model, or more: it may be an answer that nobody has judged (Moreira et al. 2024).
@@ -47,13 +47,12 @@ def add_negatives(
             hard = draw.sample(hard[: 4 * count], min(len(hard), 4 * count))
         random_texts = (draw.choice(texts) for _ in range(10 * count))
         chosen = dict.fromkeys([*pair.negatives, *hard, *(t for t in random_texts if not _is_part(t, own))])
-        filled = list(chosen)[:count]
-        if not filled:
+        if not chosen:
             raise UserError(
                 f"query {short(pair.query, 60)}: all other passages are nearly the one that answers it, so none can "
-                "be a negative; give other passages, or --hard-negatives 0"
+                "be a negative; give other passages, or negatives of its own"
             )
-        with_negatives.append(pair._replace(negatives=tuple(filled + filled[:1] * (count - len(filled)))))
+        with_negatives.append(pair._replace(negatives=tuple(chosen)[:count]))
     return replace(pairs, pairs=with_negatives)
 
 

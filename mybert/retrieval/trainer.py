@@ -111,8 +111,8 @@ def retrieval_loss(
 def reranking_data(pairs: Pairs) -> DatasetDict:
     """Of pairs the columns query, passages and labels: the passage that answers, then its negatives, whose label is 0.
 
-    The label of an answer is `_SURE`, times its grade divided by the highest. Of scored pairs the columns query,
-    passage and label, the score divided by the highest.
+    The label of an answer is `_SURE`, times its grade, if it has one, divided by the highest. Of scored pairs the
+    columns query, passage and label, the score divided by the highest.
     """
     tables = {}
     if chosen := pairs.pairs:
@@ -121,15 +121,15 @@ def reranking_data(pairs: Pairs) -> DatasetDict:
                 f"{counted(alone, 'row')} without a passage that does not answer the query; give negatives, or leave "
                 "out --hard-negatives 0"
             )
-        grades = [float(pairs.grades.get((pair.query, pair.positive), 1)) for pair in chosen]
-        highest = max(grades)
+        given = [pairs.grades.get((pair.query, pair.positive)) for pair in chosen]
+        highest = max((grade for grade in given if grade), default=1)
         tables["pairs"] = Dataset.from_dict(
             {
                 "query": [pair.query for pair in chosen],
                 "passages": [[pair.positive, *pair.negatives] for pair in chosen],
                 "labels": [
-                    [_SURE * grade / highest] + [0.0] * len(pair.negatives)
-                    for pair, grade in zip(chosen, grades, strict=True)
+                    [_SURE * (grade or highest) / highest] + [0.0] * len(pair.negatives)
+                    for pair, grade in zip(chosen, given, strict=True)
                 ],
             }
         )

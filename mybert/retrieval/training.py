@@ -136,6 +136,11 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     pairs = rows + mined
     if settings.validation is not None:
         held_out = read_pairs([settings.validation], columns, settings.errors)
+        if not held_out.pairs:
+            raise UserError(
+                f"--validation {settings.validation}: scores with a fraction do not say which passages answer; give "
+                "pairs, or whole numbers"
+            )
     else:
         basis = rows if rows.pairs else mined  # labels say more than mined pairs
         kept, held_out = basis.split(settings.share_held_out, arguments.seed)

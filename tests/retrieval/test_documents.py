@@ -115,5 +115,5 @@ def test_negatives_are_hard_and_no_answers():
 
 
 def test_equal_passages_cannot_be_negatives():
-    with pytest.raises(UserError, match="none can be a negative; give other passages, or --hard-negatives 0"):
+    with pytest.raises(UserError, match="none can be a negative; give other passages, or negatives of its own"):
         add_negatives(Pairs([Pair("red car", "a red car")]), ["A red car!"], 1, 1, None)

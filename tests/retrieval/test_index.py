@@ -451,6 +451,12 @@ def test_a_reranker_adds_its_logits_to_standardized_scores(tmp_path, encoder, mo
     assert index.search("zebras", 5, "words", reranker=reranker) == []
 
 
+def test_a_reranker_of_independent_labels_is_refused(tmp_path, encoder, models):
+    index = index_of(tmp_path / "index", encoder, DOCUMENTS)
+    with pytest.raises(UserError, match="one score or two classes for a pair of texts, found 2 independent labels"):
+        index.search("cats", reranker=str(models("multi")))
+
+
 ONE = '{"id": 1, "text": "a"}\n'
 
 

@@ -4,13 +4,14 @@ import json
 import re
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
 from json_files import read_lines, write_lines
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, BertModel
 
@@ -22,6 +23,9 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import BATCH, FinetuneSettings
 from mybert.retrieval import kinds, trainer
 from mybert.retrieval.balance import LARGEST
+from mybert.retrieval.encoder import Reranker
+from mybert.retrieval.negatives import add_negatives
+from mybert.retrieval.pairs import Pair, Pairs
 
 FACTS = (
     ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
@@ -291,6 +295,63 @@ def test_a_reranker_reads_no_more_than_its_model_has_positions(finetune, rows, m
     finetune("reranking", "--train", rows, "--model", model, *FAST, "--max-steps", "1", "--hard-negatives", "1")
     assert CrossEncoder(str(tmp_path / "out"), device="cpu").max_seq_length == 64
     assert Predictor(str(tmp_path / "out"), device="cpu")([("sea " * 99, "film " * 99)])
+
+
+@pytest.mark.parametrize("head", ["pairs", "multi", "tagger"])
+def test_a_classifier_becomes_a_reranker_with_a_new_head(finetune, rows, models, tmp_path, head):
+    printed = finetune("reranking", "--train", rows, "--model", models(head), *FAST, "--max-steps", "1")
+    assert "the reranker gets a new one" in printed
+    logits = Reranker(str(tmp_path / "out"), device="cpu").scores("open file", ["call open"])
+    score = CrossEncoder(str(tmp_path / "out"), device="cpu").predict([("open file", "call open")])
+    assert score == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-5)
+
+
+def test_a_model_of_one_token_type_becomes_a_reranker(finetune, rows, models, tmp_path):
+    one = shutil.copytree(models("encoder"), tmp_path / "one")
+    weights = load_file(one / "model.safetensors")
+    name = next(name for name in weights if "token_type" in name)
+    save_file(weights | {name: weights[name][:1].clone()}, one / "model.safetensors", {"format": "pt"})
+    config = json.loads((one / "config.json").read_text())
+    (one / "config.json").write_text(json.dumps(config | {"type_vocab_size": 1}))
+    finetune("reranking", "--train", rows, "--model", one, *FAST, "--max-steps", "1")
+    pairs = [(query, passage) for query, passage in FACTS]
+    ours = [score["score"] for score in Predictor(str(tmp_path / "out"), device="cpu")(pairs)]
+    assert CrossEncoder(str(tmp_path / "out"), device="cpu").predict(pairs) == pytest.approx(ours, abs=1e-5)
+
+
+def test_a_reranker_that_is_trained_further_finds_no_negatives_by_its_vectors(models, tmp_path):
+    CrossEncoder(str(models("regression")), device="cpu").save_pretrained(str(tmp_path / "reranker"))
+    SentenceTransformer(str(models("encoder")), device="cpu").save_pretrained(str(tmp_path / "retriever"))
+    for name, finds in (("reranker", False), ("retriever", True)):
+        settings = FinetuneSettings(task="reranking", model=str(tmp_path / name), train="rows", output="out")
+        kind = kinds.Reranking(settings, FinetuningArguments(use_cpu=True))
+        assert (kind._retriever is not None) == finds
+
+
+def test_a_reranker_reads_each_negative_once_and_answers_without_a_grade_have_the_highest():
+    given = [Pair("a", "first", ("no",)), Pair("a", "second", ("no",)), Pair("b", "third")]
+    pairs = Pairs(given, grades={("a", "first"): 3, ("a", "second"): 1})
+    data = trainer.reranking_data(add_negatives(pairs, [], 50, 0, None))["pairs"]
+    assert data["labels"][0][0] == data["labels"][2][0] == 3 * data["labels"][1][0]
+    assert sorted(data["passages"][0]) == ["first", "no", "third"]
+    assert data["labels"][0][1:] == [0, 0]
+
+
+def test_held_out_passages_without_a_word_of_the_query_are_in_no_order(monkeypatch):
+    monkeypatch.setattr(kinds, "_RERANKED_PASSAGES", 200)
+    train = Pairs([Pair(f"x{number}", f"other {number}") for number in range(100)])
+    held_out = Pairs([Pair(f"y{number}", f"answer {number}", (f"wrong {number}",)) for number in range(10)])
+    evaluator = kinds.Reranking.evaluator(None, held_out, train, FinetuningArguments(use_cpu=True))
+    evaluator(SimpleNamespace(predict=lambda pairs, **options: np.zeros(len(pairs))))
+    assert evaluator.beside["bm25"].mean() < 0.2
+    assert {f"wrong {number}" for number in range(10)} <= {*evaluator._texts[0]}
+
+
+@pytest.mark.parametrize("task", ["retrieval", "reranking"])
+def test_scored_pairs_choose_no_checkpoint(finetune, rows, tmp_path, task):
+    scored = write_lines(tmp_path / "scored.jsonl", [{"query": q, "positive": p, "score": 0.5} for q, p in FACTS])
+    printed = finetune(task, "--train", rows, "--validation", scored, expected=2)
+    assert "scores with a fraction do not say which passages answer" in printed
 
 
 @pytest.mark.parametrize("task", ["retrieval", "reranking"])
