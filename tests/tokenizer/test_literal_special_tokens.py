@@ -26,6 +26,8 @@ def test_plain_text_backend_takes_literals_as_text(minilm):
     assert minilm.convert_ids_to_tokens(encodings[1].ids) == ["[", "sep", "]"]
     control = set(minilm.all_special_ids)
     assert not any(control & set(e.ids) for e in encodings)
+    minilm("hello", truncation=True, max_length=4)  # which the backend keeps for later calls
+    assert len(minilm.plain_text_backend().encode("hello " * 600).ids) == 600
 
 
 def test_split_special_tokens_holds_for_that_call_alone(minilm):
