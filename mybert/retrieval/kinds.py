@@ -232,7 +232,9 @@ class Reranking:
         count = 4 if settings.hard_negatives is None else settings.hard_negatives
         if count:
             print_unused(pairs.pairs, count)
-        return add_negatives(pairs, passages, count, seed, self._retriever)
+        filled = add_negatives(pairs, passages, count, seed, self._retriever)
+        trainers.check_reranking(filled)
+        return filled
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:
         relevant = dict(list(held_out.relevant().items())[:_RERANKED_QUERIES])

@@ -6,6 +6,7 @@ import numpy as np
 
 METRICS = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
 _DEVIATIONS, _LEAST_UNIT = 6.0, 0.6  # of `words_unit`
+_STANDARDIZED = 100  # passages
 
 
 def words_unit(by_words: np.ndarray) -> float:
@@ -43,11 +44,13 @@ def reranked(first: np.ndarray, logits: np.ndarray) -> np.ndarray:
     is often unsure, its logits are small then, and the first score decides.
 
     Args:
-        first: (R,) scores by which the passages were found.
+        first: (R,) scores by which the passages were found, best first. Mean and deviation are those of the first 100,
+            so that a score does not depend on how many others are asked for.
         logits: (R,) of `Reranker`.
     """
     first = first.astype(np.float64)  # equal scores differ from their mean by less than 1e-6
-    return logits + (first - first.mean()) / max(first.std(), 1e-6) if len(first) else first
+    best = first[:_STANDARDIZED]
+    return logits + (first - best.mean()) / max(best.std(), 1e-6) if len(first) else first
 
 
 def score_ranking(ranked: Sequence[str], grades: Mapping[str, int]) -> dict[str, float]:

@@ -108,6 +108,17 @@ def retrieval_loss(
     return losses
 
 
+def check_reranking(pairs: Pairs) -> None:
+    """Raises a UserError for pairs of which a reranker learns nothing."""
+    if alone := sum(not pair.negatives for pair in pairs.pairs):
+        raise UserError(
+            f"{counted(alone, 'row')} without a passage that does not answer the query; give negatives, or leave "
+            "out --hard-negatives 0"
+        )
+    if pairs.scored and (top := max(pair.score for pair in pairs.scored)) <= 0:
+        raise UserError(f"the highest score is {top:g}, so that no passage answers its query; give scores above 0")
+
+
 def reranking_data(pairs: Pairs) -> DatasetDict:
     """Of pairs the columns query, passages and labels: the passage that answers, then its negatives, whose label is 0.
 
@@ -116,11 +127,6 @@ def reranking_data(pairs: Pairs) -> DatasetDict:
     """
     tables = {}
     if chosen := pairs.pairs:
-        if alone := sum(not pair.negatives for pair in chosen):
-            raise UserError(
-                f"{counted(alone, 'row')} without a passage that does not answer the query; give negatives, or leave "
-                "out --hard-negatives 0"
-            )
         given = [pairs.grades.get((pair.query, pair.positive)) for pair in chosen]
         highest = max((grade for grade in given if grade), default=1)
         tables["pairs"] = Dataset.from_dict(
@@ -135,8 +141,6 @@ def reranking_data(pairs: Pairs) -> DatasetDict:
         )
     if scored := pairs.scored:
         top = max(pair.score for pair in scored)
-        if top <= 0:
-            raise UserError(f"the highest score is {top:g}, so that no passage answers its query; give scores above 0")
         tables["scored"] = Dataset.from_dict(
             {
                 "query": [pair.query for pair in scored],

@@ -22,7 +22,7 @@ from mybert.common.errors import UserError
 from mybert.retrieval import segments
 from mybert.retrieval.balance import DEFAULT
 from mybert.retrieval.encoder import Encoder
-from mybert.retrieval.ranking import combined
+from mybert.retrieval.ranking import combined, reranked
 from mybert.retrieval.words import Words, best_positive, best_rows
 
 WORDS = [
@@ -449,6 +449,13 @@ def test_a_reranker_adds_its_logits_to_standardized_scores(tmp_path, encoder, mo
     assert ids(hits) == [everything[place].id for place in best]
     assert np.abs(np.array([hit.score for hit in hits]) - expected[best]).max() < 1e-4
     assert index.search("zebras", 5, "words", reranker=reranker) == []
+
+
+def test_a_score_beside_a_reranker_does_not_depend_on_the_number_of_passages():
+    first, logits = np.geomspace(9, 0.1, 300), np.sin(np.arange(300))
+    scores = reranked(first, logits)
+    assert scores[:100] == pytest.approx(reranked(first[:100], logits[:100]))
+    assert scores[:100] == pytest.approx(logits[:100] + scipy.stats.zscore(first[:100]))
 
 
 def test_a_reranker_of_independent_labels_is_refused(tmp_path, encoder, models):

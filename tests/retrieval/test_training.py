@@ -400,7 +400,8 @@ def test_rows_that_train_nothing_are_refused(finetune, rows, tmp_path, task, sco
     if scores:
         scored = [{"query": q, "passage": p, "score": score} for (q, p), score in zip(FACTS, scores, strict=True)]
         rows = write_lines(tmp_path / "scored.jsonl", scored)
-    assert message in finetune(task, "--train", rows, *options, expected=2)
+    for more in ((), ("--dry-run",)):
+        assert message in finetune(task, "--train", rows, *options, *more, expected=2)
 
 
 @pytest.mark.parametrize(
