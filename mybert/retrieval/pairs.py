@@ -164,14 +164,17 @@ def _pairs_of(table: Split, columns: _Columns, errors: str) -> Pairs:
         scored = [ScoredPair(query, p, score) for query, positives, _, score in rows for p in positives]
         return Pairs(scored=scored, left_out=left_out)
     pairs, rejected = Pairs(left_out=left_out), {}
+    answers: dict[str, set[str]] = {}  # a passage that answers the query in another row is no negative
     for query, _, negatives, _ in rows:
         rejected.setdefault(query, []).extend(negatives)
     for query, positives, _, score in rows:
-        if score is not None and score <= 0:
+        if score is None or score > 0:
+            answers.setdefault(query, set()).update(positives)
+        else:
             rejected[query] += positives
     for query, positives, _, score in rows:
         for positive in positives if score is None or score > 0 else ():
-            negatives = dict.fromkeys(text for text in rejected[query] if text != positive)
+            negatives = dict.fromkeys(text for text in rejected[query] if text not in answers[query])
             pairs.pairs.append(Pair(query, positive, tuple(negatives)))
             if score is not None:
                 pairs.grades[query, positive] = int(score)

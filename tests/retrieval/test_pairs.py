@@ -46,6 +46,13 @@ def test_grades_are_kept_and_zero_makes_negatives(read):
     assert found.relevant() == {"q": {"a": 2, "b": 1}}
 
 
+def test_an_answer_of_another_row_is_no_negative(read):
+    rows = [{"query": "q", "positive": "a", "negative": "b"}, {"query": "q", "positive": "b", "negative": "c"}]
+    assert read(rows).pairs == [Pair("q", "a", ("c",)), Pair("q", "b", ("c",))]
+    graded = [{"query": "q", "document": d, "score": s} for d, s in (("a", 1), ("a", 0), ("b", 0))]
+    assert read(graded).pairs == [Pair("q", "a", ("b",))]
+
+
 def test_scores_with_a_fraction_stay_scores(read):
     rows = [{"sentence1": "a", "sentence2": "b", "score": 0.5}, {"sentence1": "c", "sentence2": "d", "score": 1}]
     found = read(rows)
