@@ -101,6 +101,7 @@ RISING = [*losses(8, 4, 20), *(4 + i / 10 for i in range(20))]
 BALANCE = "results/data/train/balance"
 PLATEAU = {"results/metrics/mlm_accuracy": 0.055}
 CONSTANT = {"accuracy": 0.95, "f1_macro": 0.49}  # accuracy may be higher by chance, macro F1 shows the one label
+FEW_QUERIES = {"results/pairs": {"held_out_queries": 11}}
 FAULTS = [
     ("pretrain", "plateau", "red", PLATEAU),
     ("pretrain", "plateau", "amber", {"results/metrics/mlm_accuracy": 0.07}),
@@ -154,7 +155,8 @@ FAULTS = [
     ("finetune", "left-out", "amber", part(rows_left_out=7)),
     ("finetune", "beside-start", "amber", search()),
     ("finetune", "beside-start", "amber", search(task="reranking", before=0.2)),
-    ("finetune", "held-out-queries", "amber", search() | {"results/pairs": {"held_out_queries": 11}}),
+    ("finetune", "beside-start", "amber", search(task="reranking", before=0.2, after=0.2 + 1e-16)),
+    ("finetune", "held-out-queries", "amber", search() | FEW_QUERIES),
     ("finetune", "documents", "amber", search() | {"results/documents": 8, "results/pairs": {"mined": {"span": 20}}}),
     ("evaluate", "beside-bm25", "amber", search(bm25=[-0.4, -0.1])),
     ("evaluate", "beside-bm25", "amber", search(bm25=[-0.1, 0.2])),
@@ -183,6 +185,7 @@ WEIGHTS, SIZE = ("--initial-weights text",), ("--initializer-range", "--length-s
 JUDGED = [  # stage, finding, its level or None, changes of a good run, and words that the finding has and lacks
     *((*fault, (), ()) for fault in FAULTS),
     ("finetune", "beside-start", "green", search(after=0.4), (), ()),
+    ("finetune", "held-out-queries", "amber", search("reranking") | FEW_QUERIES, ("Hold out more",), ("evaluate",)),
     ("evaluate", "beside-bm25", "green", search(bm25=[0.1, 0.2], start=[0.1, 0.3]), (), ()),
     ("evaluate", "beside-start", "green", search(bm25=[0.1, 0.2], start=[0.1, 0.3]), (), ()),
     ("evaluate", "beside-start", None, search(bm25=[0.1, 0.2], start=[0, 0]), (), ()),  # an untrained model

@@ -9,6 +9,7 @@ from mybert.reports.stage_files import StageFiles
 
 _METRIC = "ndcg@10"
 _FEW_QUERIES, _FEW_DOCUMENTS = 100, 100
+_ROUNDING = 1e-6  # of means of equal scores
 _TITLE = metric_title(_METRIC)
 _OTHERS = {"bm25": "BM25", "start": "plain mean pooling of its start model"}
 _REMEDY = (
@@ -50,7 +51,8 @@ def better_than_before(files: StageFiles) -> Iterator[Finding]:
     if reranks:
         titles = ("The reranker sorts better than BM25", "The reranker sorts no better than BM25")
         remedy = "Train on more rows, or search without a reranker."
-    yield judged("beside-start", "green" if trained > before else "amber", titles, evidence, remedy)
+    is_better = trained - before > _ROUNDING
+    yield judged("beside-start", "green" if is_better else "amber", titles, evidence, remedy)
 
 
 def few_held_out_queries(files: StageFiles) -> Iterator[Finding]:
@@ -61,7 +63,8 @@ def few_held_out_queries(files: StageFiles) -> Iterator[Finding]:
     interval = files.results.get("held_out", {}).get("intervals_95", {}).get(_METRIC)
     if interval:
         evidence += f" {_TITLE}: 95% interval {interval[0]:.3f} to {interval[1]:.3f}."
-    remedy = "Hold out more (`--validation`, `--validation-share`), or score the model by `mybert evaluate`."
+    remedy = "Hold out more (`--validation`, `--validation-share`)"
+    remedy += "." if files.task == "reranking" else ", or score the model by `mybert evaluate`."
     yield Finding("held-out-queries", "amber", "Few held-out queries chose the model", evidence, remedy)
 
 
