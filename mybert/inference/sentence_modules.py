@@ -216,6 +216,11 @@ def _kind(entry: dict[str, str]) -> str:
 def _read_encoder_settings(modules: SentenceModules) -> None:
     file = min(Path(modules.encoder).glob("sentence_*_config.json"), default=None)  # one, named after some encoder
     settings = {} if file is None else read_json_object(file, "copy it again")
+    if settings.get("transformer_task") == "sequence-classification":
+        raise UserError(
+            f"{file}: the model is a cross-encoder, which scores pairs of texts, for `mybert search --reranker` and "
+            "`mybert serve`; name a sentence encoder, or choose a pooling by --pooling"
+        )
     length = settings.pop("max_seq_length", None)
     if length is not None and (type(length) is not int or length < 3):
         raise UserError(f"{file}: max_seq_length is {length!r}, expected a whole number of at least 3")

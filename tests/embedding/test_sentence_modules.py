@@ -9,11 +9,12 @@ import onnxruntime
 import pytest
 import torch
 from json_files import change_json, read_lines, write_lines
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import CNN, LayerNorm, Pooling
 from transformers import AutoTokenizer
 
+import mybert
 from mybert import cli, quantize
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
@@ -352,3 +353,9 @@ def test_a_path_out_of_the_folder_is_refused(encoder):
     (folder / "modules.json").write_text(json.dumps([entries[0], entries[1] | {"path": "../other"}]))
     with pytest.raises(UserError, match="leads out of the folder"):
         Embedder(str(folder), device="cpu").texts(TEXTS)
+
+
+def test_a_cross_encoder_has_no_vectors(models, tmp_path):
+    CrossEncoder(str(models("regression")), device="cpu").save_pretrained(str(tmp_path / "reranker"))
+    with pytest.raises(UserError, match="the model is a cross-encoder, which scores pairs"):
+        mybert.Embedder(str(tmp_path / "reranker")).texts(["one"])
