@@ -58,5 +58,6 @@ RETRIEVAL_SYSTEMS = {
     "bm25": "BM25",
     "start": "start model, mean pooling",
     "hybrid": "model and BM25 fused",
+    "reranked": "fused and reranked",
 }
-"""What an evaluation of retrieval compares: the key in results.json, and its name."""
+"""What an evaluation of retrieval compares: the key in results.json, and its name. The last needs --reranker."""

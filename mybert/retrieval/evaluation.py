@@ -23,17 +23,18 @@ from mybert.artifacts.manifest import (
 )
 from mybert.artifacts.staging import staged_folder
 from mybert.common.metrics import metric_title
+from mybert.common.progress import Bar
 from mybert.common.tables import RETRIEVAL_SYSTEMS, print_table
 from mybert.io.sources import describe_sources, find_sources
 from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
-from mybert.retrieval.encoder import Encoder
+from mybert.retrieval.encoder import Encoder, Reranker
 from mybert.retrieval.passages import DocumentVectors
-from mybert.retrieval.ranking import METRICS, combined, score_ranking
+from mybert.retrieval.ranking import METRICS, combined, reranked, score_ranking
 from mybert.retrieval.words import Words, best_rows
 from mybert.tasks.settings import EvaluateSettings
 
-_DEPTH = 1000  # documents of a ranking
+_DEPTH, _RERANKED = 1000, 100  # documents of a ranking, and those that a reranker sorts, as `Index.search` does
 _SHOWN, _WORST = 10, 20  # documents of a query in predictions.jsonl, queries in analysis.json
 _CHARACTERS = 300
 _BLOCK = 64  # queries that are compared with all documents at once
@@ -76,11 +77,13 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
         analysis = {"worse": {other: _worse(lines, other) for other in ("bm25", "start")}}
         (folder / ANALYSIS).write_text(json_line(analysis), encoding="utf-8", newline="\n")
         files = find_sources([*settings.documents, settings.queries, settings.judgements])
+        models = {"model": settings.model, "start": start}
+        models |= {"reranker": settings.reranker} if settings.reranker else {}
         write_manifest(
             folder,
             "evaluate",
             settings=settings,
-            inputs={"model": identity(settings.model), "start": identity(start), **describe_sources(files)},
+            inputs={name: identity(path) for name, path in models.items()} | describe_sources(files),
             counts={"documents": len(documents.ids), "queries": len(queries.ids)},
             metrics=results["model"],
         )
@@ -115,14 +118,23 @@ def _rank_all(
         similar, before = itertools.tee(similar)
     else:
         before = _cosines(Encoder(start, plain=True, **options), documents, asked, words.analyzer.language)
+    reranker = None
+    if settings.reranker:
+        reranker = Reranker(settings.reranker, device=settings.device, dtype=settings.dtype)
     rankings: dict[str, Rankings] = {"model": [], "bm25": [], "start": [], "hybrid": []}
-    for query, twin, of_model, of_start in zip(asked, _twins(documents, queries), similar, before, strict=True):
+    rankings |= {"reranked": []} if reranker else {}
+    each = zip(asked, _twins(documents, queries), similar, before, strict=True)
+    for query, twin, of_model, of_start in Bar(each, total=len(asked), desc="ranking", unit="queries", leave=False):
         by_words = words.scores(query)
         both = combined(of_model, by_words, weight)
         for name, scores in (("model", of_model), ("bm25", by_words), ("start", of_start), ("hybrid", both)):
             rows = best_rows(scores, _DEPTH + 1)
             rows = rows[(rows != twin) & ((scores[rows] > 0) | (name != "bm25"))]
             rankings[name].append(rows[:_DEPTH])
+        if reranker:
+            first, others = np.split(rankings["hybrid"][-1], [_RERANKED])
+            scores = reranked(both[first], reranker.scores(query, [passages[row] for row in first.tolist()]))
+            rankings["reranked"].append(np.concatenate([first[np.argsort(-scores, kind="stable")], others]))
     return rankings, {"language": words.analyzer.language, "words_weight": weight}
 
 
@@ -244,6 +256,8 @@ def _worse(lines: Sequence[dict[str, Any]], other: str) -> dict[str, Any]:
 def _print(results: dict[str, Any]) -> None:
     rows = []
     for system, title in RETRIEVAL_SYSTEMS.items():
+        if system not in results:
+            continue
         low, high = results["intervals_95"][system][METRICS[0]] or (None, None)
         interval = "-" if low is None else f"{low:.3f} to {high:.3f}"
         rows.append((title, *(f"{results[system][name]:.3f}" for name in METRICS), interval))

@@ -337,6 +337,7 @@ class EvaluateKeywords(PredictorKeywords, EvaluationKeywords, CommandKeywords, t
     queries: Name | None
     judgements: Name | None
     start: Name | None
+    reranker: Name | None
     language: Name | None
     seed: int
 

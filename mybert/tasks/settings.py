@@ -105,6 +105,9 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
         "--model without its sentence modules).",
         reads=MODEL,
     )
+    reranker: str | None = declare.model(
+        None, "Cross-encoder that sorts the 100 best documents of the hybrid anew.", reads=MODEL
+    )
     language: str | None = declare.data(
         None, "Language of BM25's stemmer and stop words, such as en; any for none (default: detected)."
     )
@@ -119,7 +122,7 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
         missing = [f"--{name}" for name, value in collection.items() if not value]
         if len(missing) == len(collection):
             check(self, "data", bool(self.data), "labelled rows; or --documents, --queries and --judgements")
-            given, needs = ["start", "language"], "--documents"
+            given, needs = ["start", "reranker", "language"], "--documents"
         elif missing:
             raise UserError(f"{' and '.join(missing)}: missing; retrieval needs --documents, --queries, --judgements")
         else:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 from json_files import read_lines, write_lines
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mybert import Index, cli
 from mybert.retrieval import evaluation
@@ -105,6 +106,25 @@ def test_four_systems_are_compared_and_reported(minilm_folder, collection, tmp_p
     assert "start model, mean pooling" in report and "Where the model is worse" in report
     assert "left out 1 of 4 queries" in capsys.readouterr().out
     assert cli.main(["doctor", str(tmp_path / "scores")]) == 0
+
+
+def test_a_sure_reranker_decides_the_order(minilm_folder, collection, models, tmp_path, capsys):
+    model = AutoModelForSequenceClassification.from_pretrained(models("regression")).eval()
+    tokenizer = AutoTokenizer.from_pretrained(models("regression"))
+    model.classifier.weight.data *= 1e5
+    for one in (model, tokenizer):
+        one.save_pretrained(tmp_path / "reranker")
+    assert evaluate(minilm_folder, collection, tmp_path / "scores", "--reranker", tmp_path / "reranker") == 0
+    assert "fused and reranked" in capsys.readouterr().out
+    assert "fused and reranked" in (tmp_path / "scores" / "report.html").read_text()
+    lines = read_lines(tmp_path / "scores" / "predictions.jsonl")
+    for line in lines:
+        pairs = tokenizer([line["query"]] * len(DOCUMENTS), [*DOCUMENTS.values()], padding=True, return_tensors="pt")
+        logits = model(**pairs).logits[:, 0].detach().numpy()
+        best = np.array([*DOCUMENTS])[np.argsort(-logits, kind="stable")[:10]]
+        assert [one["id"] for one in line["found"]["reranked"]] == best.tolist()
+    means = np.mean([line["scores"]["reranked"]["map"] for line in lines])
+    assert json.loads((tmp_path / "scores" / "results.json").read_text())["reranked"]["map"] == pytest.approx(means)
 
 
 def test_an_encoder_that_is_its_own_start_encodes_the_documents_once(minilm_folder, collection, tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ def page(files: StageFiles) -> Page:
     tiles = [
         Tile(f"{title}: {RETRIEVAL_SYSTEMS[name]}", f"{results[name][metric]:.3f}", _note(results, name))
         for name in RETRIEVAL_SYSTEMS
+        if name in results
     ]
     sections = [
         Section("Scores", [_scores(results, title), _differences(results)], "Means over the queries."),
@@ -52,6 +53,8 @@ def _summary(results: Mapping[str, Any]) -> str:
 def _scores(results: Mapping[str, Any], title: str) -> Table:
     names, rows = list(results["model"]), []
     for system, shown in RETRIEVAL_SYSTEMS.items():
+        if system not in results:
+            continue
         value = results[system][results["metric"]]
         low, high = results["intervals_95"][system][results["metric"]] or (value, value)
         band = Interval(value, low, high, results["bm25"][results["metric"]])
