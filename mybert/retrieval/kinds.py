@@ -203,7 +203,8 @@ class Reranking:
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
         options = _loading_options(settings, arguments)
-        if _has_other_classes(settings.model):
+        outputs = _outputs(settings.model)
+        if outputs > 1:
             print(f"{settings.model}: its head has other outputs, so the reranker gets a new one")
             options["model_kwargs"] |= {"ignore_mismatched_sizes": True}
         self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
@@ -216,7 +217,7 @@ class Reranking:
         vars(config).pop("words_weight", None)  # of a retriever
         self.model.max_seq_length = min(self.options.max_length, config.max_position_embeddings)
         config.finetuned = {"task": "text-classification", "max_length": self.model.max_seq_length}
-        self.learning_rate = default_learning_rate(config.hidden_size, settings.task)
+        self.learning_rate = 2e-5 if outputs == 1 else default_learning_rate(config.hidden_size, settings.task)
         self._retriever = None
         if settings.hard_negatives != 0 and _is_retriever(settings.model):
             self._retriever = SentenceTransformer(settings.model, device=str(arguments.device))
@@ -277,12 +278,12 @@ def _is_retriever(name: str) -> bool:
     return folder is not None and len(module_entries(folder)) > 1
 
 
-def _has_other_classes(name: str) -> bool:
-    """Whether a checkpoint is a classifier of texts or tokens with other outputs than one score."""
+def _outputs(name: str) -> int:
+    """The number of outputs of a classifier of texts or tokens; 0 for another checkpoint."""
     if checkpoint_file(name, CONFIG_NAME) is None:  # in a folder of its own
-        return False
+        return 0
     config = AutoConfig.from_pretrained(name)
-    return "Classification" in str(config.architectures) and config.num_labels != 1
+    return config.num_labels if "Classification" in str(config.architectures) else 0
 
 
 def _encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:

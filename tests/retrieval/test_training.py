@@ -319,13 +319,14 @@ def test_a_model_of_one_token_type_becomes_a_reranker(finetune, rows, models, tm
     assert CrossEncoder(str(tmp_path / "out"), device="cpu").predict(pairs) == pytest.approx(ours, abs=1e-5)
 
 
-def test_a_reranker_that_is_trained_further_finds_no_negatives_by_its_vectors(models, tmp_path):
+def test_a_reranker_that_is_trained_further_has_a_low_rate_and_no_vectors_for_negatives(models, tmp_path):
     CrossEncoder(str(models("regression")), device="cpu").save_pretrained(str(tmp_path / "reranker"))
     SentenceTransformer(str(models("encoder")), device="cpu").save_pretrained(str(tmp_path / "retriever"))
     for name, finds in (("reranker", False), ("retriever", True)):
         settings = FinetuneSettings(task="reranking", model=str(tmp_path / name), train="rows", output="out")
         kind = kinds.Reranking(settings, FinetuningArguments(use_cpu=True))
         assert (kind._retriever is not None) == finds
+        assert (kind.learning_rate > 1e-4) == finds
 
 
 def test_a_reranker_reads_each_negative_once_and_answers_without_a_grade_have_the_highest():
