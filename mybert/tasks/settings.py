@@ -92,7 +92,8 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
     data: str | None = declare.data(None, f"Labelled rows: {ROW_FILES}.", reads=ROWS, tables=True)
     documents: list[str] = declare.data(
         default_factory=list,
-        help="Instead of --data, for retrieval: documents with id and text, as BEIR, TREC or MS MARCO write them.",
+        help="Instead of --data, for retrieval: documents with id and text, as BEIR, TREC or MS MARCO write them, or "
+        "folders of .txt and .md files, whose ids are their paths.",
         reads=TEXTS,
     )
     queries: str | None = declare.data(None, "Queries with an id and a text, in the same formats.", reads=TEXTS)

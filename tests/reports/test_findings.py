@@ -185,7 +185,7 @@ WEIGHTS, SIZE = ("--initial-weights text",), ("--initializer-range", "--length-s
 JUDGED = [  # stage, finding, its level or None, changes of a good run, and words that the finding has and lacks
     *((*fault, (), ()) for fault in FAULTS),
     ("finetune", "beside-start", "green", search(after=0.4), (), ()),
-    ("finetune", "held-out-queries", "amber", search("reranking") | FEW_QUERIES, ("Hold out more",), ("evaluate",)),
+    ("finetune", "held-out-queries", "amber", search("reranking") | FEW_QUERIES, ("evaluate --reranker",), ()),
     ("evaluate", "beside-bm25", "green", search(bm25=[0.1, 0.2], start=[0.1, 0.3]), (), ()),
     ("evaluate", "beside-start", "green", search(bm25=[0.1, 0.2], start=[0.1, 0.3]), (), ()),
     ("evaluate", "beside-start", None, search(bm25=[0.1, 0.2], start=[0, 0]), (), ()),  # an untrained model

@@ -63,8 +63,8 @@ def few_held_out_queries(files: StageFiles) -> Iterator[Finding]:
     interval = files.results.get("held_out", {}).get("intervals_95", {}).get(_METRIC)
     if interval:
         evidence += f" {_TITLE}: 95% interval {interval[0]:.3f} to {interval[1]:.3f}."
-    remedy = "Hold out more (`--validation`, `--validation-share`)"
-    remedy += "." if files.task == "reranking" else ", or score the model by `mybert evaluate`."
+    scored = "--reranker" if files.task == "reranking" else "--model"
+    remedy = f"Hold out more (`--validation`, `--validation-share`), or score the model by `mybert evaluate {scored}`."
     yield Finding("held-out-queries", "amber", "Few held-out queries chose the model", evidence, remedy)
 
 
