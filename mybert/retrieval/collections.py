@@ -195,6 +195,7 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
     """
     problems, grades = Problems(errors, Counter()), {}
     queries, documents = set(queries), set(documents)
+    known = short(min(documents, default=""), 60)
     for place, query, document, grade in _judgements(name, problems):
         try:
             value = float(str(grade))
@@ -205,7 +206,8 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
         elif query not in queries:
             problems.report(name, place, "the query is not in --queries", f"found {short(query, 60)}")
         elif document not in documents:
-            problems.report(name, place, "the document is not in --documents", f"found {short(document, 60)}")
+            reason = "the document is not in --documents"
+            problems.report(name, place, reason, f"found {short(document, 60)}; an id there is {known}")
         elif grades.setdefault(query, {}).setdefault(document, max(int(value), 0)) != max(int(value), 0):
             problems.report(
                 name, place, "the document has another grade above", f"{short(query, 60)}, {short(document, 60)}"

@@ -131,7 +131,7 @@ def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsy
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("qrels.tsv", "q1\td9\t1\n", "line 1: the document is not in --documents (found 'd9')"),
+        ("qrels.tsv", "q1\td9\t1\n", "line 1: the document is not in --documents (found 'd9'; an id there is 'd1')"),
         ("qrels.tsv", "q9\td1\t1\n", "line 1: the query is not in --queries (found 'q9')"),
         ("qrels.tsv", "q1\td1\tgood\n", "line 1: the grade is no whole number (found 'good')"),
         ("qrels.tsv", "q1\td1\t0.5\n", "line 1: the grade is no whole number (found '0.5')"),

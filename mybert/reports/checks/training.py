@@ -149,7 +149,7 @@ def _too_low(files: StageFiles) -> Iterator[Finding]:
     is_small = moved < limit and (is_new or fall < _SMALL_FALL)
     evidence = (
         f"Highest learning rate {max(rates):.2g}. The changes by all steps add up to {moved:.1%} of the weights' "
-        f"size; the training loss fell by {fall:.1%}."
+        f"size; the training loss {'rose' if fall < 0 else 'fell'} by {abs(fall):.1%}."
     )
     evidence += _noise_text(noise, "Over the run")
     grade = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"
