@@ -233,7 +233,8 @@ class Reranking:
         count = 4 if settings.hard_negatives is None else settings.hard_negatives
         if count:
             print_unused(pairs.pairs, count)
-        filled = add_negatives(pairs, passages, count, seed, self._retriever)
+        # without random ones it would not learn that most of the passages it sorts are about something else
+        filled = add_negatives(pairs, passages, count, seed, self._retriever, hard_count=(count + 1) // 2)
         trainers.check_reranking(filled)
         return filled
 

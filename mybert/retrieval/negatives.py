@@ -20,7 +20,12 @@ _BATCH = 64
 
 
 def add_negatives(
-    pairs: Pairs, passages: Sequence[str], count: int, seed: int, model: SentenceTransformer | None
+    pairs: Pairs,
+    passages: Sequence[str],
+    count: int,
+    seed: int,
+    model: SentenceTransformer | None,
+    hard_count: int | None = None,
 ) -> Pairs:
     """Pairs with at most `count` different negatives each: those of the rows, then hard ones, then random passages.
 
@@ -30,6 +35,7 @@ def add_negatives(
     Args:
         passages: among which negatives are found, beside those of the pairs; at most two for each pair are read.
         model: finds passages too; None: BM25 alone.
+        hard_count: how many hard ones there are at most (default: all that are missing).
     """
     if not count or not pairs.pairs:
         return pairs
@@ -46,7 +52,9 @@ def add_negatives(
         if len(hard) > count:
             hard = draw.sample(hard[: 4 * count], min(len(hard), 4 * count))
         random_texts = (draw.choice(texts) for _ in range(10 * count))
-        chosen = dict.fromkeys([*pair.negatives, *hard, *(t for t in random_texts if not _is_part(t, own))])
+        chosen = dict.fromkeys(
+            [*pair.negatives, *hard[:hard_count], *(t for t in random_texts if not _is_part(t, own))]
+        )
         if not chosen:
             raise UserError(
                 f"query {short(pair.query, 60)}: all other passages are nearly the one that answers it, so none can "

@@ -250,7 +250,7 @@ class SearchOptions(Options):
     hard_negatives: int | None = declare.data(
         None,
         "retrieval, reranking: passages per pair that BM25 and the model rank high and that do not answer the query "
-        "(default: 1, 4 for reranking).",
+        "(default: 1); half of those of reranking are random (default: 4).",
         least=0,
     )
     dimensions: list[int] = declare.task(

@@ -114,6 +114,15 @@ def test_negatives_are_hard_and_no_answers():
     assert found.negatives == (passages[1],)  # the first one is a part of the positive
 
 
+def test_the_number_of_hard_negatives_may_be_limited():
+    cars = [Pair("red car drives", f"the red car number {number} is parked") for number in range(1, 12)]
+    others = [Pair(f"query {number}", f"trees in park {number} are green") for number in range(40)]
+    pairs = Pairs([Pair("red car drives fast", "the red car drives fast"), *cars, *others])
+    drawn = [add_negatives(pairs, [], 4, seed, None, 2).pairs[0].negatives for seed in range(20)]
+    assert all(text.startswith("the red car") for four in drawn for text in four[:2])
+    assert sum(text.startswith("trees") for four in drawn for text in four[2:]) > 20
+
+
 def test_equal_passages_cannot_be_negatives():
     with pytest.raises(UserError, match="none can be a negative; give other passages, or negatives of its own"):
         add_negatives(Pairs([Pair("red car", "a red car")]), ["A red car!"], 1, 1, None)
