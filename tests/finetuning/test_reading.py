@@ -249,12 +249,11 @@ def test_spaces_beside_delimiters_and_rows_of_delimiters_are_left_out(write, con
 
 
 @pytest.mark.parametrize("header", ["a fine film,1", "0,1", "This is a review.,good"])
-def test_a_file_without_a_header_is_warned_about_and_refused_with_a_remedy(write, caplog, header):
+def test_a_file_without_a_header_is_refused_with_a_remedy(write, header):
     path = write("rows.csv", f"{header}\na dull film,0\n")
     remedy = "name them by --columns text=COLUMN label=COLUMN, or add a line of names if the file has none"
     with pytest.raises(UserError, match=f"no column for 'text'.*no column for 'label'.*{remedy}"):
         read(path)
-    assert "rows.csv: the first line is read as the names" in caplog.text
 
 
 def test_excel_files_are_read(tmp_path):
