@@ -245,7 +245,7 @@ class Reranking:
         return trainers.HeldOutReranking(relevant, texts, _RERANKED_PASSAGES, arguments.per_device_eval_batch_size)
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
-        data = trainers.reranking_data(pairs)
+        data = trainers.reranking_data(pairs, self.model.max_seq_length)
         loss = trainers.reranking_loss(self.model, data)
         own = trainers.MeanOverRows()
         return trainers.RerankingTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)

@@ -32,6 +32,7 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.retrieval.pairs import Pairs
 from mybert.retrieval.ranking import reranked, score_ranking
 from mybert.retrieval.words import Words, best_rows
+from mybert.retrieval.words_channel import beginnings
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
 
@@ -119,11 +120,15 @@ def check_reranking(pairs: Pairs) -> None:
         raise UserError(f"the highest score is {top:g}, so that no passage answers its query; give scores above 0")
 
 
-def reranking_data(pairs: Pairs) -> DatasetDict:
+def reranking_data(pairs: Pairs, tokens: int) -> DatasetDict:
     """Of pairs the columns query, passages and labels: the passage that answers, then its negatives, whose label is 0.
 
     The label of an answer is `_SURE`, times its grade, if it has one, divided by the highest. Of scored pairs the
     columns query, passage and label, the score divided by the highest.
+
+    Args:
+        tokens: what the model reads; of more, the tokenizers library stores the truncated tokens of a pair in every
+            combination of their parts, which takes gigabytes for a giant query and a giant passage.
     """
     tables = {}
     if chosen := pairs.pairs:
@@ -131,8 +136,8 @@ def reranking_data(pairs: Pairs) -> DatasetDict:
         highest = max((grade for grade in given if grade), default=1)
         tables["pairs"] = Dataset.from_dict(
             {
-                "query": [pair.query for pair in chosen],
-                "passages": [[pair.positive, *pair.negatives] for pair in chosen],
+                "query": beginnings([pair.query for pair in chosen], tokens),
+                "passages": [beginnings([pair.positive, *pair.negatives], tokens) for pair in chosen],
                 "labels": [
                     [_SURE * (grade or highest) / highest] + [0.0] * len(pair.negatives)
                     for pair, grade in zip(chosen, given, strict=True)
@@ -143,8 +148,8 @@ def reranking_data(pairs: Pairs) -> DatasetDict:
         top = max(pair.score for pair in scored)
         tables["scored"] = Dataset.from_dict(
             {
-                "query": [pair.query for pair in scored],
-                "passage": [pair.passage for pair in scored],
+                "query": beginnings([pair.query for pair in scored], tokens),
+                "passage": beginnings([pair.passage for pair in scored], tokens),
                 "label": [min(max(pair.score / top, 0.0), 1.0) for pair in scored],
             }
         )
@@ -218,7 +223,9 @@ class HeldOutReranking(BaseEvaluator):
         self._first = [scores[best] for scores, best in zip(by_words, rows, strict=True)]
 
     def __call__(self, model: CrossEncoder, *args: Any, **kwargs: Any) -> dict[str, float]:
-        pairs = [(query, text) for query, texts in zip(self._relevant, self._texts, strict=True) for text in texts]
+        queries = beginnings([*self._relevant], model.max_seq_length)
+        passages = [beginnings(texts, model.max_seq_length) for texts in self._texts]
+        pairs = [(query, text) for query, texts in zip(queries, passages, strict=True) for text in texts]
         options = {"batch_size": self._batch_size, "activation_fn": nn.Identity(), "show_progress_bar": False}
         logits = np.split(model.predict(pairs, **options), np.cumsum([len(texts) for texts in self._texts])[:-1])
         orders = {"bm25": self._first, "alone": logits, "both": list(map(reranked, self._first, logits))}

@@ -25,7 +25,7 @@ from mybert.retrieval import kinds, trainer
 from mybert.retrieval.balance import LARGEST
 from mybert.retrieval.encoder import Reranker
 from mybert.retrieval.negatives import add_negatives
-from mybert.retrieval.pairs import Pair, Pairs
+from mybert.retrieval.pairs import Pair, Pairs, ScoredPair
 
 FACTS = (
     ("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust", "goethe did"), ("prime", "seven"),
@@ -329,10 +329,17 @@ def test_a_reranker_that_is_trained_further_has_a_low_rate_and_no_vectors_for_ne
         assert (kind.learning_rate > 1e-4) == finds
 
 
+def test_rerankers_read_the_beginnings_of_giant_texts_whose_pairs_would_take_gigabytes():
+    giant = "a sea " * 9999
+    data = trainer.reranking_data(Pairs([Pair(giant, giant, (giant,))], [ScoredPair(giant, giant, 0.5)]), 64)
+    pairs, scored = data["pairs"][0], data["scored"][0]
+    assert {*pairs["passages"], pairs["query"], scored["query"], scored["passage"]} == {giant[: 64 * 16]}
+
+
 def test_a_reranker_reads_each_negative_once_and_answers_without_a_grade_have_the_highest():
     given = [Pair("a", "first", ("no",)), Pair("a", "second", ("no",)), Pair("b", "third")]
     pairs = Pairs(given, grades={("a", "first"): 3, ("a", "second"): 1})
-    data = trainer.reranking_data(add_negatives(pairs, [], 50, 0, None))["pairs"]
+    data = trainer.reranking_data(add_negatives(pairs, [], 50, 0, None), 64)["pairs"]
     assert data["labels"][0][0] == data["labels"][2][0] == 3 * data["labels"][1][0]
     assert sorted(data["passages"][0]) == ["first", "no", "third"]
     assert data["labels"][0][1:] == [0, 0]
