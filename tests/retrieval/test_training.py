@@ -350,7 +350,7 @@ def test_held_out_passages_without_a_word_of_the_query_are_in_no_order(monkeypat
     train = Pairs([Pair(f"x{number}", f"other {number}") for number in range(100)])
     held_out = Pairs([Pair(f"y{number}", f"answer {number}", (f"wrong {number}",)) for number in range(10)])
     evaluator = kinds.Reranking.evaluator(None, held_out, train, FinetuningArguments(use_cpu=True))
-    evaluator(SimpleNamespace(predict=lambda pairs, **options: np.zeros(len(pairs))))
+    evaluator(SimpleNamespace(max_seq_length=64, predict=lambda pairs, **options: np.zeros(len(pairs))))
     assert evaluator.beside["bm25"].mean() < 0.2
     assert {f"wrong {number}" for number in range(10)} <= {*evaluator._texts[0]}
 
