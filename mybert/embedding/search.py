@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.nn.functional import normalize
 
@@ -27,8 +28,8 @@ OF_QUERY = ("query_number", "query", "rank")
 _SHOWN_CHARACTERS = 200
 
 
-Answers = Callable[[list[str]], list[list[dict]]]
-"""From queries to the results of each, the best first."""
+Answers = Callable[[list[str], int], list[list[dict]]]
+"""From queries, and the number of queries before them, to the results of each, the best first."""
 
 
 def search(settings: SearchSettings, answers: Answers | None = None) -> list[dict]:
@@ -53,7 +54,7 @@ def search(settings: SearchSettings, answers: Answers | None = None) -> list[dic
     given = [] if STDIN in settings.query else _checked(settings.query, 1)
     answers = answers or _of_vectors(settings)
     for queries in [given] if given else _arriving():
-        for query, hits in zip(queries, answers(queries), strict=True):
+        for query, hits in zip(queries, answers(queries, count), strict=True):
             shown = [
                 {"query_number": count, "query": query, "rank": rank, **record} for rank, record in enumerate(hits, 1)
             ]
@@ -78,12 +79,8 @@ def _of_vectors(settings: SearchSettings) -> Answers:
     path = Path(settings.vectors)
     embedder, pooling = _load(settings, path)
 
-    has_prompt = settings.prompt is not None or settings.prompt_name is not None
-    prompt = embedder.default_prompt if has_prompt else embedder.modules.query_prompt()
-
-    def answers(queries: list[str]) -> list[list[dict]]:
-        vectors = embedder.vectors(embedder.encode(queries, prompt), pooling, prompt=prompt)
-        encoded = normalize(torch.from_numpy(vectors))
+    def answers(queries: list[str], before: int) -> list[list[dict]]:
+        encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, before)))
         nearest = _nearest(path, encoded, settings.top_k)
         return [
             [{"score": score, **rename_taken(record, (*OF_QUERY, "score"))} for score, record in one]
@@ -144,7 +141,26 @@ def _load(settings: SearchSettings, path: Path) -> tuple[Embedder, str | None]:
             "`mybert embed --prompt-name %s`",
             *(path, needed, name, needed),
         )
+    if pooling is None:
+        embedder.modules.warn_of_similarity(name)
     return embedder, pooling
+
+
+def _vectors(
+    embedder: Embedder, queries: list[str], pooling: str | None, settings: SearchSettings, before: int
+) -> np.ndarray:
+    """(queries, width); `before` is the number of queries before these."""
+    prompt = embedder.default_prompt
+    if settings.prompt is None and settings.prompt_name is None:
+        prompt = embedder.modules.query_prompt()
+    encoded, most = embedder.encode(queries, prompt), embedder.max_length - 2
+    for number, ids in enumerate(encoded, before + 1):
+        if len(ids) > most and embedder.long_texts == "refuse":
+            raise UserError(
+                f"query {number}: {len(ids) + 2} tokens, more than {most + 2}; shorten it, or run `mybert embed` "
+                "again with --long-texts window"
+            )
+    return embedder.vectors(encoded, pooling, prompt=prompt)
 
 
 def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:

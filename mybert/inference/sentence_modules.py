@@ -12,7 +12,7 @@ from huggingface_hub import snapshot_download
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mybert.common.errors import UserError, cause, short, short_list
+from mybert.common.errors import UserError, cause, short, short_list, warn_once
 from mybert.common.json_io import parse_json, read_json_object
 from mybert.inference.checkpoint import SENTENCE_SETTINGS, checkpoint_file, explain_unreadable
 from mybert.inference.sentence_layers import ELSEWHERE, LAYERS, REMEDY
@@ -56,6 +56,7 @@ class SentenceModules:
         prompts: text by name that is put before a text.
         default_prompt: name of the prompt of a text for which none is chosen.
         truncate_dim: number of leading dimensions to keep; None: all.
+        similarity: how vectors are compared: cosine, dot, euclidean or manhattan.
     """
 
     encoder: str
@@ -68,6 +69,17 @@ class SentenceModules:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     truncate_dim: int | None = None
+    similarity: str = "cosine"
+
+    def warn_of_similarity(self, name: str) -> None:
+        """Warns, once, if the cosine orders texts differently from the similarity of the encoder called `name`."""
+        has_length_1 = self.names[-1:] == ["Normalize"] and self.truncate_dim is None
+        if self.similarity != "cosine" and not (has_length_1 and self.similarity in ("dot", "euclidean")):
+            warn_once(
+                "%s compares texts by %r, and MyBERT searches by the cosine, so that the order differs; use "
+                "SentenceTransformer.similarity for its own",
+                *(name, self.similarity),
+            )
 
     @property
     def is_mean(self) -> bool:
@@ -241,6 +253,7 @@ def _read_prompts(modules: SentenceModules, file: Path) -> None:
     for name in ("query", "document"):  # every encoder has them
         modules.prompts.setdefault(name, "")
     modules.default_prompt, modules.truncate_dim = settings.get("default_prompt_name"), settings.get("truncate_dim")
+    modules.similarity = str(settings.get("similarity_fn_name") or "cosine")
     if not isinstance(modules.default_prompt, str | None):
         raise UserError(f"{file}: default_prompt_name is {modules.default_prompt!r}, expected the name of a prompt")
     if modules.default_prompt is not None and modules.default_prompt not in modules.prompts:

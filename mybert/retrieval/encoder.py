@@ -35,6 +35,7 @@ class Encoder:
     def __init__(self, model: str, plain: bool = False, **options: Any):
         self.embedder = Embedder(EncodingSettings(model, normalize=True, long_texts="truncate", **options))
         modules = SentenceModules(model) if plain else self.embedder.modules
+        modules.warn_of_similarity(model)
         self.width = self.embedder.model.config.hidden_size if plain else self.embedder.width
         self.start_weight = start_weight(self.embedder.model.config)
         self._pooling = "mean" if plain else None

@@ -59,7 +59,7 @@ def search(settings: "SearchSettings") -> list[dict[str, Any]]:
         where.setdefault(name, []).append(value)
     mode = settings.mode or "hybrid"
 
-    def answers(queries: list[str]) -> list[list[dict[str, Any]]]:
+    def answers(queries: list[str], before: int) -> list[list[dict[str, Any]]]:
         results = [index.search(query, settings.top_k, mode, where, settings.reranker) for query in queries]
         return [[rename_taken(hit.record(), OF_QUERY) for hit in hits] for hits in results]
 

@@ -153,7 +153,7 @@ def test_what_cannot_be_searched_is_one_line(tiny_bert, vectors, tmp_path, monke
     np.save("g.npy", holed)
     given, model = vectors / "v.npy", ("--model", tiny_bert)
     assert run(given, "cat", "--model", "copy") == 0
-    too_long = "text 1: 602 tokens, more than 512"
+    too_long = "query 2: 602 tokens, more than 512; shorten it, or run `mybert embed` again with --long-texts window"
     damaged = ("a.parquet", "b.jsonl", "c.npy", "d.jsonl", "e.jsonl", "f.npy")
     for words, message in (
         ((given, "cat", "word " * 600), too_long),

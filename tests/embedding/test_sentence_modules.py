@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 import mybert
 from mybert import cli, quantize
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, warn_once
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.vector_files import read_vectors
 from mybert.explanation.explainer import Explainer
@@ -259,6 +259,23 @@ def test_search_asks_for_vectors_with_the_prompt_of_documents(encoder, tmp_path,
         expected = model.similarity(model.encode_query("an apple"), vectors)[0]
         found = {row["text"]: row["score"] for row in map(json.loads, scores.read_text().splitlines())}
         assert [found[text] for text in texts] == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("layers", [(), (Normalize(),)])
+def test_another_order_than_that_of_the_encoder_is_said(encoder, tmp_path, caplog, layers):
+    folder = encoder(Pooling(32, "cls"), *layers)
+    (tmp_path / "t.txt").write_text("red apple\nsea")
+    for similarity in ("cosine", "dot", "euclidean", "manhattan"):
+        change_json(folder / "config_sentence_transformers.json", similarity_fn_name=similarity)
+        vectors = str(tmp_path / f"{similarity}.npy")
+        assert cli.main(["embed", str(folder), str(tmp_path / "t.txt"), "--output", vectors]) == 0
+        index = ["index", str(folder), str(tmp_path / "t.txt"), "--overwrite", "--output", str(tmp_path / "index")]
+        same = similarity == "cosine" or (layers and similarity != "manhattan")
+        for words in (["search", vectors, "an apple"], index):
+            warn_once.cache_clear()
+            caplog.clear()
+            assert cli.main(words) == 0
+            assert (f"compares texts by '{similarity}'" in caplog.text) == (not same)
 
 
 @pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
