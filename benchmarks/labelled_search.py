@@ -29,10 +29,9 @@ from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder, Reranker
 from mybert.retrieval.passages import DocumentVectors
-from mybert.retrieval.ranking import combined, reranked, score_ranking
+from mybert.retrieval.ranking import RERANKED, combined, reranked, score_ranking
 from mybert.retrieval.words import best_rows
 
-_DEPTH = 100
 _COLUMNS = ("id", "title", "text")
 
 
@@ -147,7 +146,7 @@ def rerank(collection: Collection, retriever: str, reranker: str, count: int) ->
         list(zip(queries[:count], similar, collection.by_words, strict=False)), description="reranking"
     ):
         for name, first in (("BM25", by_words), ("hybrid", combined(cosines, by_words, weight))):
-            ranked = best_rows(first, _DEPTH)
+            ranked = best_rows(first, RERANKED)
             logits = model.scores(query, [texts[row] for row in ranked])
             alone, both = (np.argsort(-one, kind="stable") for one in (logits, reranked(first[ranked], logits)))
             orders = {name: ranked, f"{name}, reranked": ranked[both], f"{name}, reranker alone": ranked[alone]}

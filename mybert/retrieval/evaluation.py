@@ -30,11 +30,11 @@ from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder, Reranker
 from mybert.retrieval.passages import DocumentVectors
-from mybert.retrieval.ranking import METRICS, combined, reranked, score_ranking
+from mybert.retrieval.ranking import METRICS, RERANKED, combined, reranked, score_ranking
 from mybert.retrieval.words import Words, best_rows
 from mybert.tasks.settings import EvaluateSettings
 
-_DEPTH, _RERANKED = 1000, 100  # documents of a ranking, and those that a reranker sorts, as `Index.search` does
+_DEPTH = 1000  # documents of a ranking
 _SHOWN, _WORST = 10, 20  # documents of a query in predictions.jsonl, queries in analysis.json
 _CHARACTERS = 300
 _BLOCK = 64  # queries that are compared with all documents at once
@@ -132,7 +132,7 @@ def _rank_all(
             rows = rows[(rows != twin) & ((scores[rows] > 0) | (name != "bm25"))]
             rankings[name].append(rows[:_DEPTH])
         if reranker:
-            first, others = np.split(rankings["hybrid"][-1], [_RERANKED])
+            first, others = np.split(rankings["hybrid"][-1], [RERANKED])
             scores = reranked(both[first], reranker.scores(query, [passages[row] for row in first.tolist()]))
             rankings["reranked"].append(np.concatenate([first[np.argsort(-scores, kind="stable")], others]))
     return rankings, {"language": words.analyzer.language, "words_weight": weight}

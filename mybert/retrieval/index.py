@@ -16,7 +16,7 @@ from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress, Reranker
 from mybert.retrieval.passages import PassageCutter, passage_sizes
-from mybert.retrieval.ranking import combined, reranked, words_unit
+from mybert.retrieval.ranking import RERANKED, combined, reranked, words_unit
 from mybert.retrieval.records import Hit, IndexedDocument, UnusableQuery, as_document
 from mybert.retrieval.segments import Segment, write_segment
 from mybert.retrieval.settings import FIXED, IndexSettings
@@ -24,7 +24,7 @@ from mybert.retrieval.store import Place, SegmentStore
 from mybert.retrieval.words import Analyzer, Postings, Words, best_positive, best_rows, guess_language
 from tokenization.word_counting import batches
 
-_DEPTH = 100  # passages of each ranking that are combined or reranked
+_DEPTH = RERANKED  # passages of each ranking that are combined
 _SAMPLE = 1000  # passages that show how much cosines differ
 _BATCH = 4_000_000  # characters that are encoded before they are written
 

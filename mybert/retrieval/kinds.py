@@ -41,8 +41,7 @@ from mybert.training.trainer import RunTrainer
 
 _PASSAGES = 2000  # most passages among which held-out queries are answered
 _MINED_PASSAGES = 500  # if their queries are mined, which says less
-_QUERIES = 500
-_RERANKED, _RERANKED_QUERIES, _RERANKED_PASSAGES = 256, 100, 30  # tokens, and of held-out queries
+_RERANKED, _RERANKED_PASSAGES = 256, 30  # tokens, and passages of a held-out query
 _MINED = {"retrieval": 12_000, "reranking": 2_000}  # pairs at most; reading both texts together costs more
 _ENOUGH_DOCUMENTS = 256  # for their words to be analysed; of fewer, the passages are analysed
 _LEAST_PASSAGES = 4  # for their words to be analysed
@@ -72,9 +71,11 @@ class Retrieval:
         learning_rate: the default.
         has_words: whether `add_words` adds a channel of words.
         trains_on_mined: whether mined pairs train the model; otherwise they show what documents are like.
+        most_queries: held-out queries that are scored.
+        has_start: whether the start model can do the task, so that it is scored too.
     """
 
-    trains_on_mined = False
+    trains_on_mined, most_queries, has_start = False, 500, True
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
@@ -175,7 +176,7 @@ class Retrieval:
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutRetrieval:
         """Scores the model on the held-out queries."""
-        relevant = dict(list(held_out.relevant().items())[:_QUERIES])
+        relevant = dict(list(held_out.relevant().items())[: self.most_queries])
         answers = dict.fromkeys(text for answers in relevant.values() for text in answers)
         passages = list(dict.fromkeys([*answers, *train.passages()]))
         most = max(_PASSAGES if train.by_origin()[0] else _MINED_PASSAGES, len(answers))
@@ -198,7 +199,7 @@ class Reranking:
     """A `CrossEncoder` that scores a query and a passage together, with one logit; attributes as in `Retrieval`."""
 
     has_words = False
-    trains_on_mined = True
+    trains_on_mined, most_queries = True, 100  # each is read with 30 passages
 
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), {"max_length": _RERANKED})
@@ -217,7 +218,8 @@ class Reranking:
         vars(config).pop("words_weight", None)  # of a retriever
         self.model.max_seq_length = min(self.options.max_length, config.max_position_embeddings)
         config.finetuned = {"task": "text-classification", "max_length": self.model.max_seq_length}
-        self.learning_rate = 2e-5 if outputs == 1 else default_learning_rate(config.hidden_size, settings.task)
+        self.has_start = outputs == 1  # otherwise its head is new
+        self.learning_rate = 2e-5 if self.has_start else default_learning_rate(config.hidden_size, settings.task)
         self._retriever = None
         if settings.hard_negatives != 0 and _is_retriever(settings.model):
             self._retriever = SentenceTransformer(settings.model, device=str(arguments.device))
@@ -239,7 +241,7 @@ class Reranking:
         return filled
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:
-        relevant = dict(list(held_out.relevant().items())[:_RERANKED_QUERIES])
+        relevant = dict(list(held_out.relevant().items())[: self.most_queries])
         # in an order that says nothing: of equal scores, such as those without a word of the query, the first count
         texts = sorted({*held_out.passages(), *train.passages()}, key=hash_of)
         return trainers.HeldOutReranking(relevant, texts, _RERANKED_PASSAGES, arguments.per_device_eval_batch_size)

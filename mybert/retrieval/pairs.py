@@ -90,18 +90,19 @@ class Pairs:
             by_query.setdefault(pair.query, {})[pair.positive] = self.grades.get((pair.query, pair.positive), 1)
         return by_query
 
-    def split(self, share: float, seed: int) -> tuple["Pairs", "Pairs"]:
-        """Training pairs, and held-out ones: `share` of the queries, chosen by their texts and `seed`.
+    def split(self, share: float, most: int, seed: int) -> tuple["Pairs", "Pairs"]:
+        """Training pairs, and held-out ones: `share` of the queries, at most `most`, by their texts and `seed`.
 
-        Mined pairs of one document are on one side.
+        Mined pairs of one document are on one side, so a share of the documents is held out.
         """
+        keys = sorted({_key(pair) for pair in self.pairs}, key=lambda key: hash_of(f"{seed} {key}"))
+        held = set(keys[: min(max(round(share * len(keys)), 1), most)] if share else ())
+        train = Pairs([pair for pair in self.pairs if _key(pair) not in held], self.scored, self.grades, self.left_out)
+        return train, Pairs([pair for pair in self.pairs if _key(pair) in held], grades=self.grades)
 
-        def is_held(pair: Pair) -> bool:
-            key = pair.query if pair.source < 0 else pair.source
-            return hash_of(f"{seed} {key}") / 2**64 < share
 
-        train = Pairs([pair for pair in self.pairs if not is_held(pair)], self.scored, self.grades, self.left_out)
-        return train, Pairs([pair for pair in self.pairs if is_held(pair)], grades=self.grades)
+def _key(pair: Pair) -> str | int:
+    return pair.query if pair.source < 0 else pair.source
 
 
 def read_pairs(names: Sequence[str], columns: Mapping[str, str], errors: str = "strict") -> Pairs:

@@ -6,7 +6,8 @@ import numpy as np
 
 METRICS = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
 _DEVIATIONS, _LEAST_UNIT = 6.0, 0.6  # of `words_unit`
-_STANDARDIZED = 100  # passages
+RERANKED = 100
+"""Passages that a reranker sorts."""
 
 
 def words_unit(by_words: np.ndarray) -> float:
@@ -44,12 +45,12 @@ def reranked(first: np.ndarray, logits: np.ndarray) -> np.ndarray:
     is often unsure, its logits are small then, and the first score decides.
 
     Args:
-        first: (R,) scores by which the passages were found, best first. Mean and deviation are those of the first 100,
-            so that a score does not depend on how many others are asked for.
+        first: (R,) scores by which the passages were found, best first. Mean and deviation are those of the first
+            `RERANKED`, so that a score does not depend on how many others are asked for.
         logits: (R,) of `Reranker`.
     """
     first = first.astype(np.float64)  # equal scores differ from their mean by less than 1e-6
-    best = first[:_STANDARDIZED]
+    best = first[:RERANKED]
     return logits + (first - best.mean()) / max(best.std(), 1e-6) if len(first) else first
 
 

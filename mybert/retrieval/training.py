@@ -64,6 +64,11 @@ class Job(NamedTuple):
     documents: int
     trains: bool = True
 
+    @property
+    def scored_queries(self) -> int:
+        """The number of held-out queries that are scored."""
+        return min(len(self.held_out.relevant()), self.kind.most_queries)
+
 
 def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = None) -> Path:
     """Trains a retriever or a reranker on rows, on pairs mined from documents, or on both.
@@ -143,7 +148,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
             )
     else:
         basis = rows if rows.pairs else mined  # labels say more than mined pairs
-        kept, held_out = basis.split(settings.share_held_out, arguments.seed)
+        kept, held_out = basis.split(settings.share_held_out, kind.most_queries, arguments.seed)
         if basis is mined and not kept.pairs:  # of a single document, such as a book
             kept, held_out = mined, Pairs()
         pairs = kept + mined if rows.pairs else kept + rows
@@ -186,7 +191,7 @@ def _complete(
 def _print_plan(job: Job) -> None:
     rows: list[tuple[str, Any]] = [("documents", job.documents)] if job.documents else []
     rows += [(f"mined: {kind}", count) for kind, count in job.mined.items()]
-    rows.append(("held-out queries", len(job.held_out.relevant())))
+    rows.append(("held-out queries", job.scored_queries))
     if job.kind.has_words:
         before, added = planned_dimensions(job.kind.model)
         rows.append(("dimensions of the vectors", f"{before} + {added} of words"))
@@ -242,15 +247,14 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
     def evaluate(name: str) -> None:
         if evaluator:
             model = "start model" if name == "start" else "result"
-            print(f"scoring the {model} on {len(job.held_out.relevant()):,} held-out queries", flush=True)
+            print(f"scoring the {model} on {job.scored_queries:,} held-out queries", flush=True)
             scores[name] = _with_interval(evaluator(kind.model), evaluator.of_queries)
             if isinstance(evaluator, HeldOutReranking):
                 scores.update({by: _with_interval({METRIC: of.mean()}, of) for by, of in evaluator.beside.items()})
 
     if trainer:
-        compares_start = isinstance(kind, Retrieval)  # the head of a reranker is new; it is compared with BM25
         with on_signals(stop.ask):
-            trainer.run(find_checkpoint(run), (lambda: evaluate("start")) if compares_start else None)
+            trainer.run(find_checkpoint(run), (lambda: evaluate("start")) if kind.has_start else None)
     else:
         evaluate("start")
     if isinstance(kind, Retrieval) and kind.has_words:
@@ -274,14 +278,17 @@ def _with_interval(metrics: dict[str, float], of_queries: np.ndarray) -> dict[st
 
 
 def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
-    title = f"nDCG@10 of {len(job.held_out.relevant()):,} held-out queries"
+    title = f"nDCG@10 of {job.scored_queries:,} held-out queries"
     if not job.held_out.by_origin()[0]:
         title += ", mined from the documents"
     rows = []
     names = {"start": "start", "finished": "held_out"}
     if "bm25" in scores:
-        names = {"BM25": "bm25", "BM25 and the reranker": "held_out", "the reranker alone": "alone"}
+        names = {"BM25": "bm25", "BM25 and the start model": "start"}
+        names |= {"BM25 and the reranker": "held_out", "the reranker alone": "alone"}
     for name, key in names.items():
+        if key not in scores:
+            continue
         interval = scores[key]["intervals_95"][METRIC]
         shown = "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
         rows.append((name, format_cell(scores[key]["metrics"][METRIC]), shown))
@@ -312,7 +319,7 @@ def _write_results(job: Job, folder: RunFolder, amounts: dict[str, Any], scores:
     settings, output = job.settings, folder.path
     counts = {
         "train": (len(job.train.pairs) + len(job.train.scored)) * job.trains,
-        "held_out_queries": len(job.held_out.relevant()),
+        "held_out_queries": job.scored_queries,
         "rows_left_out": job.train.left_out,
     }
     write_json(

@@ -249,8 +249,8 @@ class SearchOptions(Options):
     )
     hard_negatives: int | None = declare.data(
         None,
-        "retrieval, reranking: passages per pair that BM25 and the model rank high and that do not answer the query "
-        "(default: 1); half of those of reranking are random (default: 4).",
+        "Passages per pair that do not answer the query. retrieval: those that BM25 and the model rank high (default: "
+        "1); reranking: half of them, the others random (default: 4).",
         least=0,
     )
     dimensions: list[int] = declare.task(

@@ -89,11 +89,13 @@ def test_skipped_rows_are_counted(read):
 
 def test_the_queries_of_a_share_are_held_out_with_all_their_rows(read):
     pairs = read([{"query": f"q{number % 50}", "positive": f"p{number}"} for number in range(100)])
-    train, held_out = pairs.split(0.3, seed=1)
+    train, held_out = pairs.split(0.3, 40, seed=1)
     assert len(train.pairs) + len(held_out.pairs) == 100
-    assert 5 < len(held_out.relevant()) < 25
+    assert [
+        len(pairs.split(*given, seed=1)[1].relevant()) for given in ((0.3, 40), (0.3, 4), (0.001, 9), (0.0, 9))
+    ] == [15, 4, 1, 0]
     assert not set(train.relevant()) & set(held_out.relevant())
-    again, _ = pairs.split(0.3, seed=1)
+    again, _ = pairs.split(0.3, 40, seed=1)
     assert again == train
 
 

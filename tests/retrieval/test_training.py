@@ -326,7 +326,7 @@ def test_a_reranker_that_is_trained_further_has_a_low_rate_and_no_vectors_for_ne
         settings = FinetuneSettings(task="reranking", model=str(tmp_path / name), train="rows", output="out")
         kind = kinds.Reranking(settings, FinetuningArguments(use_cpu=True))
         assert (kind._retriever is not None) == finds
-        assert (kind.learning_rate > 1e-4) == finds
+        assert (kind.learning_rate > 1e-4, kind.has_start) == (finds, not finds)
 
 
 def test_rerankers_read_the_beginnings_of_giant_texts_whose_pairs_would_take_gigabytes():
@@ -349,7 +349,7 @@ def test_held_out_passages_without_a_word_of_the_query_are_in_no_order(monkeypat
     monkeypatch.setattr(kinds, "_RERANKED_PASSAGES", 200)
     train = Pairs([Pair(f"x{number}", f"other {number}") for number in range(100)])
     held_out = Pairs([Pair(f"y{number}", f"answer {number}", (f"wrong {number}",)) for number in range(10)])
-    evaluator = kinds.Reranking.evaluator(None, held_out, train, FinetuningArguments(use_cpu=True))
+    evaluator = kinds.Reranking.evaluator(kinds.Reranking, held_out, train, FinetuningArguments(use_cpu=True))
     evaluator(SimpleNamespace(max_seq_length=64, predict=lambda pairs, **options: np.zeros(len(pairs))))
     assert evaluator.beside["bm25"].mean() < 0.2
     assert {f"wrong {number}" for number in range(10)} <= {*evaluator._texts[0]}
