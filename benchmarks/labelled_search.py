@@ -6,7 +6,7 @@
 COLLECTION is a folder as in retrieval.py; QUERIES and JUDGEMENTS are other queries of its documents. With --questions,
 rows of a set of questions with their contexts train the models, and the collection is made of the second file: each
 context is a document, each question a query. Reranked are the 100 documents that the trained retriever and BM25 rank
-best together, for the first --reranked queries. Finished models in FOLDER are not trained again.
+best together, for --reranked queries drawn at random. Finished models in FOLDER are not trained again.
 
 With --channel, a retriever is trained on the rows alone and another one on the rows and the documents, which give it a
 channel of words; there is no reranker. --documents and --rows make it shorter: the documents that are relevant for a
@@ -15,6 +15,7 @@ query and some of the others, and the first rows.
 
 import argparse
 import json
+import random
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -135,16 +136,16 @@ def collection_of_questions(file: Path, folder: Path) -> None:
 
 
 def rerank(collection: Collection, retriever: str, reranker: str, count: int) -> None:
-    """Prints nDCG@10 of the first `count` queries: BM25, hybrid scores, and each of them reranked."""
+    """Prints nDCG@10 of `count` queries, drawn at random: BM25, hybrid scores, and each of them reranked."""
     encoder, model, documents = Encoder(retriever, device="cpu"), Reranker(reranker), collection.documents
     vectors = DocumentVectors(encoder, documents, collection.language)
     weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages, encoder.start_weight)
-    texts, queries = documents.passages(), list(zip(collection.queries.ids, collection.queries.texts, strict=True))
-    similar = vectors.cosines(encoder.queries(collection.queries.texts[:count]))
+    texts, (ids, _, queries) = documents.passages(), collection.queries
+    drawn = random.Random(0).sample(range(len(ids)), min(count, len(ids)))
+    similar = vectors.cosines(encoder.queries([queries[place] for place in drawn]))
     scores: dict[str, list[float]] = {}
-    for (key, query), cosines, by_words in track(
-        list(zip(queries[:count], similar, collection.by_words, strict=False)), description="reranking"
-    ):
+    for place, cosines in track(list(zip(drawn, similar, strict=True)), description="reranking"):
+        key, query, by_words = ids[place], queries[place], collection.by_words[place]
         for name, first in (("BM25", by_words), ("hybrid", combined(cosines, by_words, weight))):
             ranked = best_rows(first, RERANKED)
             logits = model.scores(query, [texts[row] for row in ranked])
