@@ -20,6 +20,7 @@ from markdown_it import MarkdownIt
 from transformers import AutoTokenizer
 
 import modeling_mybert
+import mybert
 from modeling_mybert import AUTO_MAP
 from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.machine import hardware
@@ -29,6 +30,7 @@ from mybert.finetuning.settings import FinetuneSettings
 from mybert.release.card.markdown_escaping import in_markdown, in_metadata
 from mybert.release.card.model_card import EXAMPLES, widget, write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
+from mybert.release.hub.bundle_checks import read_object
 from mybert.release.settings import PushSettings
 
 HEADS = sorted({name.split(".")[1] for name in AUTO_MAP.values()} - {"MyBertConfig", "MyBertLMHeadModel"})
@@ -268,17 +270,58 @@ else:
 """
 
 
-def test_every_python_example_of_every_head_runs_also_on_long_texts(hub, checkpoint, clean_process, tmp_path):
+@pytest.fixture(scope="module")
+def search_models(trained, tmp_path_factory) -> dict[str, Path]:
+    """A retriever and a reranker of a few rows."""
+    folder = tmp_path_factory.mktemp("search models")
+    rows = [
+        {"query": f"where is {word}", "positive": f"{word} is in the north"} for word in ("ada", "bo", "cy", "dan")
+    ]
+    write_lines(folder / "rows.jsonl", rows)
+    for task in ("retrieval", "reranking"):
+        mybert.finetune(
+            task=task,
+            model=str(trained),
+            train=[str(folder / "rows.jsonl")],
+            output=str(folder / task),
+            max_steps=1,
+            per_device_train_batch_size=2,
+        )
+    return {task: folder / task for task in ("retrieval", "reranking")}
+
+
+def test_the_card_of_a_search_model_is_one_of_sentence_transformers(search_models, hub, tmp_path):
+    for task, hub_task in (("retrieval", "sentence-similarity"), ("reranking", "text-ranking")):
+        folder = Path(shutil.copytree(search_models[task], tmp_path / task))
+        card, results = card_of(folder, license="mit", language=["en"]), read_object(folder / "results.json")
+        validate(card, hub)
+        assert (card.data.library_name, card.data.pipeline_tag) == ("sentence-transformers", hub_task)
+        entry = {result.metric_type: result.metric_value for result in card.data.eval_results}
+        assert entry == results["held_out"]["metrics"]
+        assert f"| {in_markdown(results['held_out']['metrics']['mrr@10'])} |" in card.text
+        assert "1 held-out query" in card.text and "3 training pairs" in card.text
+        assert "without a trained head" not in card.text and "Classify" not in card.text
+    widget_of = widget("sentence-similarity", None, "", ["a query", "a passage", "another"])
+    assert widget_of == [{"source_sentence": "a query", "sentences": ["a passage", "another"]}]
+
+
+def test_every_python_example_of_every_head_runs_also_on_long_texts(
+    hub, checkpoint, search_models, clean_process, tmp_path
+):
     blocks, long = [], "long " * 200
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     assert len(tokenizer.tokenize(long)) > 512, "the premise: more than the model has positions"
     for head in HEADS:
+        getattr(modeling_mybert, head).from_pretrained(checkpoint).save_pretrained(tmp_path / head)
+        tokenizer.save_pretrained(tmp_path / head)
+    for task, folder in search_models.items():
+        shutil.copytree(folder, tmp_path / task)
+    for head in (*HEADS, *search_models):
         folder, name = tmp_path / head, f"alice/{head.lower()}"
-        getattr(modeling_mybert, head).from_pretrained(checkpoint).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
         card = write_card(Bundle(folder, folder), PushSettings(str(folder), name), "v1", "Checked.")
         repo = hub.new_repo(name)
-        files = {path.name: File(path.read_bytes()) for path in folder.iterdir()}
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        files = {path.relative_to(folder).as_posix(): File(path.read_bytes()) for path in paths}
         repo.refs["refs/tags/v1"] = repo.commit(MAIN, files, "all")
         found = re.findall(r"```python\n(.*?)```", card.text, re.S)
         assert found, head

@@ -8,6 +8,7 @@ from safetensors import safe_open
 
 from mybert.artifacts.manifest import MANIFEST, RESULTS
 from mybert.inference.checkpoint import head_of
+from mybert.inference.sentence_modules import MODULES
 from mybert.io.sources import is_python_docs
 from mybert.release.hub.bundle_checks import read_object
 from mybert.release.hub.handler import PIPELINES
@@ -61,6 +62,26 @@ class CardData:
         """The class of the saved head."""
         head = head_of(self.config)
         return head if head in PIPELINES else "MyBertModel"
+
+    @property
+    def search_task(self) -> str | None:
+        """`retrieval` of a sentence encoder, `reranking` of a cross-encoder; None of other models."""
+        tasks = {"MyBertModel": "retrieval", "MyBertForSequenceClassification": "reranking"}
+        return tasks.get(self.head) if MODULES in self.files else None
+
+    @property
+    def held_out_queries(self) -> str:
+        """What the scores of a retriever or reranker were measured on."""
+        settings, count = self.results.get("settings") or {}, (self.results.get("pairs") or {}).get("held_out_queries")
+        has_rows = any(settings.get(name) for name in ("train", "judgements", "validation"))
+        queries = f"{count or 'the'} held-out {'query' if count == 1 else 'queries'}"
+        return queries if has_rows else f"{queries}, mined from its documents"
+
+    @property
+    def hub_task(self) -> str | None:
+        """The task on the Hub."""
+        tasks = {"retrieval": "sentence-similarity", "reranking": "text-ranking"}
+        return tasks[self.search_task] if self.search_task else PIPELINES[self.head]
 
     @property
     def labels(self) -> list[str]:

@@ -23,11 +23,16 @@ from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.hub.handler import PIPELINES
 from mybert.release.hub.verify import pipeline_arguments
 from mybert.release.settings import PushSettings
+from mybert.tasks import SEARCH_TASKS
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
 EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("examples.yaml").read_text("utf-8"))
 """Inputs of the code and the widget of the card, by language."""
 _LABELS_SHOWN = 20
+_SEARCH_TAGS = {
+    "retrieval": ("sentence-transformers", "feature-extraction"),
+    "reranking": ("sentence-transformers", "cross-encoder", "reranker"),
+}
 _LICENSES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
 _SIZES = {
     "num_hidden_layers": "layers",
@@ -46,7 +51,7 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
     """Renders the card, whose examples load the revision `pin`, and saves it in the bundle."""
     data = CardData.of(bundle.folder)
     results, task = result_tables(data), PIPELINES[data.head]
-    config, texts = data.config, examples_in(settings.language, settings.example)
+    config, texts = data.config, examples_in(settings.language, settings.example, bool(data.search_task))
     is_int8 = data.config.get("int8_outliers") is not None
     sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
     labels = [in_markdown(label) for label in data.labels]
@@ -63,7 +68,7 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         is_int8=is_int8,
         texts=texts,
         code=repr,
-        request=json.dumps({"inputs": request_inputs(data.head, texts, data.mask)}, ensure_ascii=False),
+        request=json.dumps({"inputs": request_inputs(data, texts)}, ensure_ascii=False),
         pipeline_arguments=pipeline_arguments(task, is_int8),
         sizes=[*sizes, f"{data.parameters:,} parameters"],
         labels=[*labels[:_LABELS_SHOWN], *([f"and {len(labels):,} in total"] if len(labels) > _LABELS_SHOWN else [])],
@@ -90,17 +95,16 @@ def metadata(data: CardData, settings: PushSettings) -> ModelCardData:
     """The YAML block; unknown fields are left out."""
     evaluations = _evaluations(data)
     values = {
-        "library_name": "transformers",
-        "pipeline_tag": PIPELINES[data.head],
+        "library_name": "sentence-transformers" if data.search_task else "transformers",
+        "pipeline_tag": data.hub_task,
         "language": settings.language,
         "license": settings.license,
         "base_model": data.base_model(),
         "datasets": data.datasets() or None,
         "metrics": list(dict.fromkeys(result.metric_type for result in evaluations)) or None,
-        "tags": ["mybert", "bert"],
+        "tags": ["mybert", "bert", *_SEARCH_TAGS.get(data.search_task or "", ())],
     }
-    task = PIPELINES[data.head]
-    shown = None if task == "fill-mask" and not data.predicts_masked_tokens else task
+    shown = None if data.hub_task == "fill-mask" and not data.predicts_masked_tokens else data.hub_task
     return ModelCardData(
         **{name: in_metadata(value) for name, value in values.items()},
         widget=widget(shown, settings.language, in_metadata(data.mask), in_metadata(settings.example)),
@@ -133,6 +137,18 @@ def _evaluations(data: CardData) -> list[EvalResult]:
             if isinstance(metrics.get(key), (int, float))
         ]
     task = data.results.get("task")
+    if task in SEARCH_TASKS:
+        return [
+            EvalResult(
+                task_type=in_metadata(data.hub_task),
+                dataset_name=data.held_out_queries,
+                dataset_type="held-out-queries",
+                metric_type=in_metadata(metric),
+                metric_value=value,
+            )
+            for metric, value in ((data.results.get("held_out") or {}).get("metrics") or {}).items()
+            if isinstance(value, (int, float))
+        ]
     return [
         EvalResult(
             task_type=in_metadata(task),
@@ -148,9 +164,17 @@ def _evaluations(data: CardData) -> list[EvalResult]:
     ]
 
 
-def examples_in(languages: list[str] | None, texts: list[str] | None = None) -> dict[str, Any]:
-    """The inputs in the first language that has some, English otherwise; with these `texts` if they are given."""
+def examples_in(
+    languages: list[str] | None, texts: list[str] | None = None, has_query: bool = False
+) -> dict[str, Any]:
+    """The inputs in the first language that has some, English otherwise; with these `texts` if they are given.
+
+    Args:
+        has_query: the first of several `texts` is a query, the others are passages.
+    """
     examples = EXAMPLES[next((language for language in languages or () if language in EXAMPLES), "en")]
+    if texts and texts[1:] and has_query:
+        return {**examples, "question": texts[0], "texts": texts[1:]}
     return {**examples, "texts": texts} if texts else examples
 
 
@@ -160,23 +184,27 @@ def widget(
     """The examples of the widget on the Hub: those of the pipeline `task`; None for languages without inputs."""
     if languages and not given and not {"multilingual", *EXAMPLES} & {*languages}:
         return None
-    examples = examples_in(languages, given)
+    examples = examples_in(languages, given, has_query=task == "sentence-similarity")
     texts = [{"text": text} for text in examples["texts"]]
     return {
         "fill-mask": [{"text": examples["mask"].format(mask=mask)}],
         "text-classification": texts,
         "token-classification": texts,
         "feature-extraction": texts,
+        "sentence-similarity": [{"source_sentence": examples["question"], "sentences": examples["texts"]}],
         "question-answering": [{"text": examples["question"], "context": examples["context"]}],
     }.get(task or "")
 
 
-def request_inputs(head: str, examples: dict[str, Any], mask: str) -> Any:
+def request_inputs(data: CardData, examples: dict[str, Any]) -> Any:
     """The `inputs` of a request to `handler.py`, made of `examples`."""
+    if data.search_task == "reranking":
+        return [{"text": examples["question"], "text_pair": text} for text in examples["texts"]]
+    mask = data.mask
     return {
         "MyBertForPreTraining": examples["mask"].format(mask=mask),
         "MyBertForMaskedLM": examples["mask"].format(mask=mask),
         "MyBertForNextSentencePrediction": {"text": examples["start"], "text_pair": examples["choices"][0]},
         "MyBertForQuestionAnswering": {"question": examples["question"], "context": examples["context"]},
         "MyBertForMultipleChoice": {"text": examples["start"], "choices": examples["choices"]},
-    }.get(head, examples["texts"])
+    }.get(data.head, examples["texts"])

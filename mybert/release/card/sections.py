@@ -5,6 +5,7 @@ from mybert.io.sources import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
 from mybert.release.card.markdown_escaping import in_markdown
 from mybert.release.hub.public_records import NOT_NAMED
+from mybert.tasks import SEARCH_TASKS
 
 _SHOWN = 20  # sources
 _WORDS_SHOWN = 50
@@ -38,9 +39,32 @@ _OF_FEW_LABELS = {
 }
 
 
+_SEARCH_INPUTS = {
+    "train": "queries and passages: ",
+    "documents-": "documents: ",
+    "queries": "queries: ",
+    "judgements": "judgements: ",
+}
+_SEARCH_BASELINES = {
+    "bm25": "BM25",
+    "start": "the model that it was trained from",
+    "alone": "the reranker alone",
+}
+
+
 def data_lines(data: CardData) -> list[str]:
     """Sources and counts of the pretraining text; rows of the fine-tuning data; teachers and their data."""
     lines = []
+    if data.results.get("task") in SEARCH_TASKS:
+        for kind, use in _SEARCH_INPUTS.items():
+            lines += _source_lines(data.training, kind, use)
+        pairs = data.results.get("pairs") or {}
+        if pairs.get("train"):
+            lines.append(f"{_counted(pairs['train'], 'training pair')}")
+        mined = (pairs.get("mined") or {}).items()
+        lines += [
+            f"mined from the documents: {_counted(count, 'pair')} ({in_markdown(kind)})" for kind, count in mined
+        ]
     for name, manifest in {"": data.manifest, **data.chain}.items():
         stage, inputs = manifest.get("stage"), name.split("/")
         use = "for the teacher: " if "teacher" in inputs else ""
@@ -169,6 +193,8 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     if settings.get("max_tokens_per_batch"):
         arguments = {**arguments, "per_device_train_batch_size": None}
     versions = manifest.get("versions") or results.get("versions") or {}
+    if run.get("steps") == 0:  # a channel of words needs none
+        arguments = {}
     flops = run.get("flops", results.get("useful_flops"))
     values = {
         "initial weights": (data.base_model() if start or not teacher else None) or _checkpoint(start) or new,
@@ -179,7 +205,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "maximum sequence length": data.max_length,
         "steps": run.get("steps"),
         "epochs": run.get("epochs"),
-        "tokens seen": run.get("tokens_seen"),
+        "tokens seen": run.get("tokens_seen") or None,
         "tokens per batch and device": settings.get("max_tokens_per_batch"),
         **{words: run.get(key, arguments.get(key)) for key, words in _ARGUMENTS.items()},
         "dropout": data.config.get("hidden_dropout_prob") if manifest else None,
@@ -224,16 +250,19 @@ _CERTAIN = 10  # references of a label below which its F1 says little
 def quality_lines(data: CardData) -> list[str]:
     """What a fine-tuned model is good and bad at: its main score beside the baselines, its best and worst labels."""
     lines = []
-    for split in ("test", "validation"):
+    for split in ("held out", "test", "validation"):
         entry, metric = data.results.get(split) or {}, data.results.get("metric")
+        entry = _search_scores(data) if split == "held out" else entry
         value = (entry.get("metrics") or {}).get(metric)
         if value is None:
             continue
         title, low_high = in_markdown(metric_title(metric)), (entry.get("intervals_95") or {}).get(metric)
-        rows = _counted(entry["rows"], "row")
+        rows = _counted(entry["rows"], "row") if "rows" in entry else data.held_out_queries
         where = f"On rows that it was not trained on ({in_markdown(split)}, {rows})"
         if data.is_cross_validated(split):
             where = f"In cross-validation of its training rows ({rows})"
+        if split == "held out":
+            where = f"On {rows}{', together with BM25' * (data.search_task == 'reranking')}"
         line = f"{where}: {title} {in_markdown(value)}"
         if low_high:
             line += f" (95% interval {in_markdown(low_high[0])} to {in_markdown(low_high[1])})"
@@ -250,6 +279,15 @@ def quality_lines(data: CardData) -> list[str]:
     return lines
 
 
+def _search_scores(data: CardData) -> dict:
+    """The scores of held-out queries in the form of those of held-out rows; empty if there are none."""
+    if data.results.get("task") not in SEARCH_TASKS or not data.results.get("held_out"):
+        return {}
+    others = {title: data.results.get(name) for name, title in _SEARCH_BASELINES.items()}
+    baselines = {title: scores["metrics"] for title, scores in others.items() if scores}
+    return {**data.results["held_out"], "simple_baselines": baselines}
+
+
 def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, ...]]]]:
     """Title, names of the baselines, and rows (metric, value, 95% interval, baselines) of each evaluation."""
     results = data.results
@@ -258,6 +296,9 @@ def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, 
         intervals = {name: results.get(f"{name}_interval_95") for name in results["metrics"]}
         table = _baselines_and_rows(results["metrics"], intervals, results)
         tables.append(("Held-out documents of the training text", *table))
+    if entry := _search_scores(data):
+        title = data.held_out_queries.capitalize()
+        tables.append((title, *_baselines_and_rows(entry["metrics"], entry.get("intervals_95") or {}, entry)))
     for split in ("test", "validation"):
         if entry := results.get(split):
             table = _baselines_and_rows(*(entry.get(name) or {} for name in ("metrics", "intervals_95")), entry)
