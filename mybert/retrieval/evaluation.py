@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,7 @@ def _scores(rankings: Rankings, documents: Texts, queries: Texts, judged: Judgem
 
 
 def _results(scored: dict[str, dict[str, np.ndarray]], settings: EvaluateSettings) -> dict[str, Any]:
-    """Means, their intervals, and the differences of the model from the others with theirs."""
+    """Means, and the differences of the model from the others and of reranking from the hybrid, with intervals."""
     count = len(scored["model"][METRICS[0]])
     random = np.random.default_rng(settings.seed)
     samples = [random.integers(count, size=count) for _ in range(settings.bootstrap)]
@@ -172,7 +172,18 @@ def _results(scored: dict[str, dict[str, np.ndarray]], settings: EvaluateSetting
         means = [values[sample].mean() for sample in samples]
         return np.percentile(means, (2.5, 97.5)).tolist() if means else None
 
-    of_model = scored["model"]
+    def differences(one: str, others: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
+        of_one = scored[one]
+        return {
+            other: {
+                name: {"mean": float((of_one[name] - of[name]).mean()), "interval": interval(of_one[name] - of[name])}
+                for name in METRICS
+            }
+            for other in others
+            for of in [scored[other]]
+        }
+
+    reranked_from = {"reranked_differences": differences("reranked", ["hybrid"])} if "reranked" in scored else {}
     return {
         "task": "retrieval",
         "metric": METRICS[0],
@@ -180,17 +191,8 @@ def _results(scored: dict[str, dict[str, np.ndarray]], settings: EvaluateSetting
         "intervals_95": {
             system: {name: interval(values) for name, values in of.items()} for system, of in scored.items()
         },
-        "differences": {
-            other: {
-                name: {
-                    "mean": float((of_model[name] - of[name]).mean()),
-                    "interval": interval(of_model[name] - of[name]),
-                }
-                for name in METRICS
-            }
-            for other, of in scored.items()
-            if other != "model"
-        },
+        "differences": differences("model", (other for other in scored if other != "model")),
+        **reranked_from,
         "rows": count,
     }
 
@@ -264,3 +266,8 @@ def _print(results: dict[str, Any]) -> None:
     print(f"{results['rows']:,} queries, {results['documents']:,} documents, language of BM25: {results['language']}")
     columns = ("ranked by", *map(metric_title, METRICS), "95% interval")
     print_table("Retrieval", rows, columns)
+    if reranked := results.get("reranked_differences"):
+        one = reranked["hybrid"][METRICS[0]]
+        low, high = one["interval"] or (None, None)
+        interval = "" if low is None else f" (95% interval {low:+.3f} to {high:+.3f})"
+        print(f"the reranker changes {metric_title(METRICS[0])} of the hybrid by {one['mean']:+.3f}{interval}")

@@ -134,6 +134,8 @@ class Index:
             raise UnusableQuery(f"mode: expected {' or '.join(MODES)}, found {short(mode)}")
         if not query.strip():
             raise UnusableQuery("the query is empty; write some words")
+        if any("\ud800" <= character <= "\udfff" for character in query):  # or bytes of a command line
+            raise UnusableQuery("the query has half of a surrogate pair, or bytes that are not UTF-8; correct it")
         if top_k < 1:
             raise UnusableQuery(f"top_k: expected 1 or more, found {top_k}")
         self.store.refresh()

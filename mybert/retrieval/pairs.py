@@ -162,20 +162,25 @@ def _pairs_of(table: Split, columns: _Columns, errors: str) -> Pairs:
     rows, left_out = list(_values(table, columns, problems)), problems.skipped.total()
     scores = [score for *_, score in rows if score is not None]
     if any(not score.is_integer() for score in scores):
+        lowest = min(0.0, *scores)  # of passages that a row names as negatives
         scored = [ScoredPair(query, p, score) for query, positives, _, score in rows for p in positives]
+        known = {(pair.query, pair.passage) for pair in scored}
+        rejected = dict.fromkeys((query, p) for query, _, negatives, _ in rows for p in negatives)
+        scored += [ScoredPair(*pair, lowest) for pair in rejected if pair not in known]
         return Pairs(scored=scored, left_out=left_out)
-    pairs, rejected = Pairs(left_out=left_out), {}
+    pairs = Pairs(left_out=left_out)
+    refused: dict[str, list[str]] = {}
     answers: dict[str, set[str]] = {}  # a passage that answers the query in another row is no negative
     for query, _, negatives, _ in rows:
-        rejected.setdefault(query, []).extend(negatives)
+        refused.setdefault(query, []).extend(negatives)
     for query, positives, _, score in rows:
         if score is None or score > 0:
             answers.setdefault(query, set()).update(positives)
         else:
-            rejected[query] += positives
+            refused[query] += positives
     for query, positives, _, score in rows:
         for positive in positives if score is None or score > 0 else ():
-            negatives = dict.fromkeys(text for text in rejected[query] if text not in answers[query])
+            negatives = dict.fromkeys(text for text in refused[query] if text not in answers[query])
             pairs.pairs.append(Pair(query, positive, tuple(negatives)))
             if score is not None:
                 pairs.grades[query, positive] = int(score)

@@ -196,6 +196,10 @@ class Service:
             labels = served.predictor.task.config
             name = "reranker" if labels.num_labels == 1 else "classifier"
             kind = {name: {"id2label": labels.id2label, "label2id": labels.label2id}}
+        index = {}
+        if served.index is not None:
+            counts = {"documents": len(served.index), "passages": served.index.passages}
+            index = {"index": counts | {"reranker": settings.reranker}}
         facts = {
             "model_id": served.name,
             "model_sha": None,
@@ -203,7 +207,7 @@ class Service:
             "model_type": kind,
             "task": served.task,
             "routes": sorted(self._forms),
-            **({"index": {"documents": len(served.index), "passages": served.index.passages}} if served.index else {}),
+            **index,
             "max_concurrent_requests": settings.max_requests,
             "max_input_length": served.max_length,
             "max_batch_tokens": served.max_tokens_per_batch,

@@ -115,7 +115,8 @@ def test_a_sure_reranker_decides_the_order(minilm_folder, collection, models, tm
     for one in (model, tokenizer):
         one.save_pretrained(tmp_path / "reranker")
     assert evaluate(minilm_folder, collection, tmp_path / "scores", "--reranker", tmp_path / "reranker") == 0
-    assert "fused and reranked" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "fused and reranked" in printed and "the reranker changes nDCG@10 of the hybrid by" in printed
     assert "fused and reranked" in (tmp_path / "scores" / "report.html").read_text()
     lines = read_lines(tmp_path / "scores" / "predictions.jsonl")
     for line in lines:
@@ -124,7 +125,10 @@ def test_a_sure_reranker_decides_the_order(minilm_folder, collection, models, tm
         best = np.array([*DOCUMENTS])[np.argsort(-logits, kind="stable")[:10]]
         assert [one["id"] for one in line["found"]["reranked"]] == best.tolist()
     means = np.mean([line["scores"]["reranked"]["map"] for line in lines])
-    assert json.loads((tmp_path / "scores" / "results.json").read_text())["reranked"]["map"] == pytest.approx(means)
+    results = json.loads((tmp_path / "scores" / "results.json").read_text())
+    assert results["reranked"]["map"] == pytest.approx(means)
+    change = [line["scores"]["reranked"]["map"] - line["scores"]["hybrid"]["map"] for line in lines]
+    assert results["reranked_differences"]["hybrid"]["map"]["mean"] == pytest.approx(np.mean(change))
 
 
 def test_an_encoder_that_is_its_own_start_encodes_the_documents_once(minilm_folder, collection, tmp_path, monkeypatch):

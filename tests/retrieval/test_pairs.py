@@ -58,6 +58,9 @@ def test_scores_with_a_fraction_stay_scores(read):
     found = read(rows)
     assert found.scored == [ScoredPair("a", "b", 0.5), ScoredPair("c", "d", 1.0)]
     assert not found.pairs
+    scored = [{"query": "q", "passage": p, "score": s, "negatives": ["n", "b"]} for p, s in (("a", 0.5), ("b", -0.25))]
+    of_query = [ScoredPair("q", "a", 0.5), ScoredPair("q", "b", -0.25), ScoredPair("q", "n", -0.25)]
+    assert read(scored).scored == of_query, "a negative has the lowest score"
 
 
 def test_columns_name_what_has_no_usual_name(read):

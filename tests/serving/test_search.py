@@ -63,11 +63,12 @@ def test_mistakes_are_refused(service, body, message):
     assert answer.status_code == 422 and answer.json()["error"].startswith(message)
 
 
-def test_documents_that_are_added_are_found_at_once(service, index):
+def test_documents_that_are_added_are_found_at_once(service, index, models):
     Index(index).add([{"id": "new", "text": "zebras jump"}])
     assert service.post("/search", {"query": "zebras", "rerank": False}).json()["results"][0]["id"] == "new"
     info = service.client.get("/info").json()
     assert info["routes"] == ["/", "/search"] and info["index"]["documents"] == len(DOCUMENTS) + 1
+    assert info["index"]["reranker"] == str(models("regression"))
 
 
 def test_settings_without_effect_are_refused(index, models):

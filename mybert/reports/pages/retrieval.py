@@ -65,12 +65,14 @@ def _scores(results: Mapping[str, Any], title: str) -> Table:
 
 def _differences(results: Mapping[str, Any]) -> Table:
     rows = []
-    for other, of in results["differences"].items():
-        for name, one in of.items():
-            low, high = one["interval"] or (None, None)
-            interval = "-" if low is None else f"{low:+.3f} to {high:+.3f}"
-            rows.append((RETRIEVAL_SYSTEMS[other], metric_title(name), f"{one['mean']:+.3f}", interval))
-    columns = ["the model minus", "metric", "difference", "95% interval"]
+    for system, of_system in (("model", "differences"), ("reranked", "reranked_differences")):
+        for other, of in results.get(of_system, {}).items():
+            names = f"{RETRIEVAL_SYSTEMS[system]} minus {RETRIEVAL_SYSTEMS[other]}"
+            for name, one in of.items():
+                low, high = one["interval"] or (None, None)
+                interval = "-" if low is None else f"{low:+.3f} to {high:+.3f}"
+                rows.append((names, metric_title(name), f"{one['mean']:+.3f}", interval))
+    columns = ["difference", "metric", "mean", "95% interval"]
     return Table("Differences", columns, rows, "The same queries are drawn for both.", folded=True)
 
 
