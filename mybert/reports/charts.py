@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mybert.common.metrics import percent
 from mybert.reports.components import Chart, Share, Table, printable
@@ -66,7 +66,9 @@ def line_chart(
     return Chart(title, json.dumps(data), table, note, width)
 
 
-def _drawn(name: str, points: Sequence[tuple[float, float]], marked: bool = False, dashed: bool = False) -> dict:
+def _drawn(
+    name: str, points: Sequence[tuple[float, float]], marked: bool = False, dashed: bool = False
+) -> dict[str, Any]:
     x, y = zip(*points, strict=True)
     name = printable(name)
     name = name if len(name) <= _LEGEND else f"{name[: _LEGEND // 2]}…{name[-_LEGEND // 2 :]}"

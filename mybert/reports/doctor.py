@@ -26,8 +26,13 @@ def diagnose(settings: DoctorSettings) -> list[Finding]:
 
 def main(settings: DoctorSettings) -> None:
     findings = diagnose(settings)
-    whole: dict[str, bool] = {"break_long_words": False, "break_on_hyphens": False}
-    fill = functools.partial(textwrap.fill, width=line_width(sys.stdout), subsequent_indent="  ", **whole)
+    fill = functools.partial(
+        textwrap.fill,
+        width=line_width(sys.stdout),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
     for finding in findings:

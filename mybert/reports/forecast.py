@@ -49,9 +49,9 @@ def compare(results: Mapping[str, Any]) -> list[Measure]:
     before, after = (budget.get(when) or {} for when in ("expected", "expected_for_tokens_seen"))
     for name, title, digits in (("mlm_loss", "masked loss", 2), ("mlm_accuracy", "masked accuracy", 3)):
         if name in metrics and after:
-            written = [interval(expected, name, digits) for expected in (before, after)]
+            first, last = (interval(expected, name, digits) for expected in (before, after))
             remark = _remark(after, name, metrics[name])
-            measures.append(Measure(title, *written, f"{metrics[name]:.{digits}f}", remark))
+            measures.append(Measure(title, first, last, f"{metrics[name]:.{digits}f}", remark))
     return measures
 
 

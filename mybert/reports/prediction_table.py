@@ -61,7 +61,7 @@ def prediction_table(
     return Predictions(title, columns, len(rows), content, rows[:_FIRST], note, graded)
 
 
-def mark_entities(rows: list[list], lines: Sequence[Mapping[str, Any]]) -> bool:
+def mark_entities(rows: list[list[Any]], lines: Sequence[Mapping[str, Any]]) -> bool:
     """Replaces tags by their sentence with its entities, as in displaCy, if the tags name entities.
 
     Each part of a sentence is [text, label, colour, whether the other side lacks this entity]; the label of other
@@ -87,7 +87,12 @@ def mark_entities(rows: list[list], lines: Sequence[Mapping[str, Any]]) -> bool:
     return True
 
 
-def _parts(words: Sequence[str], spans: Sequence[tuple], others: Container, colours: Mapping[str, int]) -> list[list]:
+def _parts(
+    words: Sequence[str],
+    spans: Sequence[tuple[int, int, str]],
+    others: Container[tuple[int, int, str]],
+    colours: Mapping[str, int],
+) -> list[list[Any]]:
     parts, place = [], 0
     for start, end, kind in spans:
         if start > place:
@@ -105,7 +110,7 @@ def packed(rows: Any) -> str:
     return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
 
 
-def _kind(rows: list[list], column: int) -> str:
+def _kind(rows: list[list[Any]], column: int) -> str:
     if all(isinstance(row[column], int | float) for row in rows):
         return "number"
     return "choice" if len({str(row[column]) for row in rows}) <= _CHOICES else "text"
@@ -113,7 +118,7 @@ def _kind(rows: list[list], column: int) -> str:
 
 def id_column_of(lines: Sequence[Mapping[str, Any]]) -> str:
     """The column `id` of the user, in any case, if its values are different; or ""."""
-    given = [line.get("input") for line in lines]
+    given: list[Any] = [line.get("input") for line in lines]
     names = [name for name in (given[0] if given and isinstance(given[0], Mapping) else ()) if name.lower() == "id"]
     if len(names) != 1 or not all(isinstance(row, Mapping) and row.get(names[0]) is not None for row in given):
         return ""
@@ -127,7 +132,7 @@ def name_column(rows: Sequence[Sequence[Any]], id_column: str) -> tuple[str, str
 
 def named_row(line: Mapping[str, Any], number: int, id_column: str) -> tuple[Any, Any]:
     """The id of a row, or its number in the file, and its other columns."""
-    given = line.get("input")
+    given: Any = line.get("input")
     if not id_column:
         return line.get("line", line.get("row", number)), given
     place = given[id_column]
@@ -146,7 +151,7 @@ def rows_at(lines: Sequence[Mapping[str, Any]], numbers: Container[int]) -> tupl
     return id_column or "row", rows
 
 
-def _row(number: int, line: Mapping[str, Any], id_column: str) -> list:
+def _row(number: int, line: Mapping[str, Any], id_column: str) -> list[Any]:
     reference, prediction, confidence = answers_of(line)
     place, given = named_row(line, number, id_column)
     text = input_text(around_answer(given, line), reference)
@@ -158,7 +163,7 @@ def _row(number: int, line: Mapping[str, Any], id_column: str) -> list:
 def around_answer(given: Any, line: Mapping[str, Any]) -> Any:
     """The row, with the context of its answer last, and only what is around the answer if the context is long."""
     answer, start, end = line.get("answer"), line.get("start"), line.get("end")
-    if not answer or not isinstance(given, Mapping) or not (is_number(start) and is_number(end)):
+    if not answer or not isinstance(given, Mapping) or not (isinstance(start, int) and isinstance(end, int)):
         return given
     contexts = {name: text for name, text in given.items() if isinstance(text, str) and text[start:end] == answer}
     for name, text in contexts.items():
@@ -192,7 +197,7 @@ def answers_of(line: Mapping[str, Any]) -> tuple[Any, Any, float | None]:
     if "choice" in line:
         scores, choices = line.get("scores"), _choices(line)
         confidence = scores[line["choice"]] if isinstance(scores, list) else None
-        if choices and is_number(reference) and reference < len(choices):
+        if choices and isinstance(reference, int) and reference < len(choices):
             return choices[reference], choices[line["choice"]], confidence
         return reference, line["choice"], confidence
     if "label" in line:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from mybert.artifacts.manifest import ANALYSIS, HISTORY, MANIFEST, PREDICTIONS, RESULTS, SAMPLES, read_manifest
 from mybert.common.errors import UserError, did_you_mean
@@ -28,8 +28,8 @@ class StageFiles:
     stage: str
     manifest: dict[str, Any]
     results: dict[str, Any]
-    log: list[dict] = field(default_factory=list)
-    samples: list[dict] = field(default_factory=list)
+    log: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def task(self) -> str:
@@ -42,7 +42,7 @@ class StageFiles:
         return _read_object(self.folder / "config.json")
 
     @functools.cached_property
-    def training(self) -> list[dict]:
+    def training(self) -> list[dict[str, Any]]:
         """Log entries of training steps with a finite loss."""
         return [entry for entry in self.log if is_number(entry.get("loss"))]
 
@@ -51,13 +51,13 @@ class StageFiles:
         return [entry[name] for entry in self.training if is_number(entry.get(name))]
 
     @functools.cached_property
-    def evaluations(self) -> list[dict]:
+    def evaluations(self) -> list[dict[str, Any]]:
         """Log entries of evaluations, the last one of each step."""
         by_step = {entry.get("step"): entry for entry in self.log if any(name.startswith("eval_") for name in entry)}
         return list(by_step.values())
 
     @property
-    def parts(self) -> dict[str, dict]:
+    def parts(self) -> dict[str, dict[str, Any]]:
         """Results by evaluated data: of `finetune` test and validation, of `evaluate` one without a name (of retrieval
         none)."""
         if self.stage == "evaluate":
@@ -82,16 +82,16 @@ class StageFiles:
         """analysis.json of an evaluation; empty if there is none."""
         return _read_object(self.folder / part / ANALYSIS)
 
-    def predictions(self, part: str = "") -> Iterator[dict]:
+    def predictions(self, part: str = "") -> Iterator[dict[str, Any]]:
         """The lines of predictions.jsonl of an evaluation."""
         return _read_lines(self.folder / part / PREDICTIONS)
 
-    def lines(self, name: str) -> Iterator[dict]:
+    def lines(self, name: str) -> Iterator[dict[str, Any]]:
         """The objects of another file of JSON lines."""
         return _read_lines(self.folder / name)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -134,7 +134,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     return read_json_object(path, "repeat the command that wrote it") if path.is_file() else {}
 
 
-def _read_lines(path: Path) -> Iterator[dict]:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a file of JSON lines. A last line without a line end may be half-written and is then left out."""
     if not path.is_file():
         return

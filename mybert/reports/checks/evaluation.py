@@ -166,10 +166,10 @@ def trained_on(files: StageFiles) -> Iterator[Finding]:
     yield judged("trained-on", grade, titles, evidence.strip(), remedy)
 
 
-def main_metric(files: StageFiles, results: dict) -> str:
+def main_metric(files: StageFiles, results: Mapping[str, Any]) -> str:
     """The metric that the task is judged by: of a fine-tuning its choice, else the first one."""
-    names = list(results["metrics"])
-    chosen = files.results.get("metric") or results.get("metric")
+    names: list[str] = list(results["metrics"])
+    chosen: str = files.results.get("metric") or results.get("metric") or ""
     return chosen if chosen in names else names[0]
 
 

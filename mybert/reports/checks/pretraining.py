@@ -1,6 +1,7 @@
 """Checks of pretraining: what the model has learned of masked tokens and next sentences."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from mybert.reports.checks.training import advises_rate, competing_programs
 from mybert.reports.findings import Finding, judged, passed
@@ -122,7 +123,7 @@ def off_the_plan(files: StageFiles) -> Iterator[Finding]:
     yield judged("forecast", "amber" if is_worse else "green", titles, f"{evidence}.", remedy)
 
 
-def _scores(files: StageFiles) -> tuple[dict, dict]:
+def _scores(files: StageFiles) -> tuple[dict[str, Any], dict[str, Any]]:
     return files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
 
 

@@ -50,12 +50,12 @@ def page(files: StageFiles) -> Page:
     )
 
 
-def _deviation(run: Mapping, metric: str) -> str:
+def _deviation(run: Mapping[str, Any], metric: str) -> str:
     spread = run["deviations"].get(metric)
     return f"mean of {run['seeds']} runs, deviation {metric_of(metric).written(spread)}" if spread is not None else ""
 
 
-def _scores(runs: Sequence[Mapping]) -> Table:
+def _scores(runs: Sequence[Mapping[str, Any]]) -> Table:
     names = list(runs[0]["metrics"])
     rows = [
         (run["name"], *(Share(0.0, metric_of(name).written(run["metrics"][name])) for name in names)) for run in runs
@@ -63,7 +63,7 @@ def _scores(runs: Sequence[Mapping]) -> Table:
     return Table("Every score", ["run", *(metric_of(name).title for name in names)], rows)
 
 
-def _cost(runs: Sequence[Mapping]) -> Table | None:
+def _cost(runs: Sequence[Mapping[str, Any]]) -> Table | None:
     """What runs cost, as far as their folders say."""
     measures = {
         "rows per second": [run["rows_per_second"] for run in runs],
@@ -82,7 +82,7 @@ def _cost(runs: Sequence[Mapping]) -> Table | None:
     return Table("Cost", ["run", *known], rows, note) if known else None
 
 
-def _comparison(files: StageFiles, entry: Mapping, metric: str, is_one_of_many: bool) -> list[Section]:
+def _comparison(files: StageFiles, entry: Mapping[str, Any], metric: str, is_one_of_many: bool) -> list[Section]:
     first, second = entry["runs"]
     title = f"{second} minus {first}"
     named = f": {title}" if is_one_of_many else ""
@@ -113,11 +113,11 @@ def _comparison(files: StageFiles, entry: Mapping, metric: str, is_one_of_many: 
     ]
 
 
-def _is_better(name: str, outcome: Mapping) -> bool:
+def _is_better(name: str, outcome: Mapping[str, Any]) -> bool:
     return outcome["p"] < SURE and (outcome["difference"] > 0) != metric_of(name).is_loss
 
 
-def _labels(entry: Mapping) -> Table | None:
+def _labels(entry: Mapping[str, Any]) -> Table | None:
     rows = [
         (one["label"], one["count"], *map(Share, one["f1"]), metric_of("f1").change(one["difference"]))
         for one in entry["labels"][:_LABELS]
@@ -126,7 +126,7 @@ def _labels(entry: Mapping) -> Table | None:
     return Table("Each label", columns, rows) if rows else None
 
 
-def _slice(named: Metric, column: str, groups: Sequence[Mapping], runs: Sequence[str]) -> Table:
+def _slice(named: Metric, column: str, groups: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> Table:
     rows = [
         (
             one["group"],
@@ -141,7 +141,7 @@ def _slice(named: Metric, column: str, groups: Sequence[Mapping], runs: Sequence
     return Table(column, [column, "rows", *runs, "difference", "p"], rows)
 
 
-def _settings(entry: Mapping) -> Table:
+def _settings(entry: Mapping[str, Any]) -> Table:
     rows = [(name, *map(_written, values)) for name, values in entry["settings"].items()]
     return Table("Settings, data and versions", ["name", *entry["runs"]], rows)
 
@@ -150,7 +150,7 @@ def _written(value: Any) -> str:
     return "-" if value in (None, []) else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:
+def _changes(files: StageFiles, entry: Mapping[str, Any]) -> Predictions | None:
     rows = []
     changes = (line for line in files.lines(CHANGES) if line["run"] == entry["runs"][1])
     lines = list(itertools.islice(changes, _MOST))
@@ -171,7 +171,7 @@ def _changes(files: StageFiles, entry: Mapping) -> Predictions | None:
     return Predictions("Changed rows", columns, total, packed(rows), rows[:_FIRST], note, graded=False)
 
 
-def _curves(runs: Sequence[Mapping], metric: str) -> Section:
+def _curves(runs: Sequence[Mapping[str, Any]], metric: str) -> Section:
     named = metric_of(metric)
     titles = {f"eval_{metric}": named.title, "eval_loss": "Validation loss", "loss": "Training loss"}
     charts: list[Chart] = []

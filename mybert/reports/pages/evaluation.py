@@ -205,13 +205,12 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
             for j, count in enumerate(row)
             if i != j and count
         ]
-        rows = [(true, predicted, count) for count, true, predicted in sorted(pairs, key=lambda p: -p[0])[:_LABELS]]
-        return Table("Most frequent confusions", ["reference", "predicted", "count"], rows)
+        most = [(true, predicted, count) for count, true, predicted in sorted(pairs, key=lambda p: -p[0])[:_LABELS]]
+        return Table("Most frequent confusions", ["reference", "predicted", "count"], most)
     rows = []
     for i, (name, row) in enumerate(zip(names, counts, strict=True)):
         total = max(sum(row), 1)
-        cells = [Share(c / total, f"{c:,}", "accent" if i == j else "bad") for j, c in enumerate(row)]
-        rows.append((name, *cells))
+        rows.append([name, *(Share(c / total, f"{c:,}", "accent" if i == j else "bad") for j, c in enumerate(row))])
     note = "Each row is a reference label, each column a prediction. Blue: correct. Red: incorrect."
     return Table("Confusion matrix", ["reference", *names], rows, note)
 
@@ -229,12 +228,12 @@ def _predicted_numbers(lines: Sequence[Mapping[str, Any]]) -> Chart | None:
     return line_chart("Predicted numbers", {"reference": [means, ends]})
 
 
-def _slices(title: str, rows: list[dict], results: Mapping[str, Any]) -> Table | None:
+def _slices(title: str, rows: list[dict[str, Any]], results: Mapping[str, Any]) -> Table | None:
     if len(rows) < 2:
         return None
     metric = rows[0]["metric"]
     named = metric_of(metric)
-    cells: list[tuple] = []
+    cells: list[Sequence[Any]] = []
     for row in rows:
         interval = interval_of({"intervals_95": {metric: row.get("interval")}}, metric)
         shown = _interval(named, row["score"], interval, results["metrics"].get(metric))

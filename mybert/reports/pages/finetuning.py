@@ -1,5 +1,7 @@
 """The report of a fine-tuning: training, then validation and test rows."""
 
+from typing import Any
+
 from mybert.common.errors import visible
 from mybert.common.metrics import metric_of
 from mybert.reports.charts import cell
@@ -31,24 +33,21 @@ def page(files: StageFiles) -> Page:
         as_share=named.is_share,
         axes=AXES,
     )
-    sections = []
-    for part, part_results in parts.items():
-        sections += evaluation_sections(files, part, part_results)
+    evaluated = [section for part, scores in parts.items() for section in evaluation_sections(files, part, scores)]
     loss = {"Loss": {"loss": "training", "eval_loss": "validation"}}
-    sections += [training_section(files, loss, chart), _runs(results), _data(results)]
     tiles = [tile for part, part_results in parts.items() for tile in score_tiles(files, part, part_results)]
     task = "regression" if files.is_regression else files.task.replace("-", " ")
     return Page(
         f"Fine-tuning report: {task}",
         subtitle(files),
         [*tiles, *training_tiles(results.get("best", {}))],
-        sections,
+        [*evaluated, training_section(files, loss, chart), _runs(results), _data(results)],
         facts(files),
         next((score_summary(files, part, part_results) for part, part_results in parts.items()), ""),
     )
 
 
-def _runs(results: dict) -> Section | None:
+def _runs(results: dict[str, Any]) -> Section | None:
     recipes, metric = results.get("recipes") or [], results.get("metric")
     if len(results.get("runs", [])) < 2 or not recipes:
         return None
@@ -59,12 +58,12 @@ def _runs(results: dict) -> Section | None:
     columns = ["learning rate", "batch", "epochs", f"{metric_of(str(metric)).title}, mean", "deviation", "best seed"]
     tables = [Table("Runs, best first", columns, rows)]
     if diverged := results.get("diverged"):
-        rows = [(f"{run['learning_rate']:g}", run["batch_size"], run["seed"], run["diverged"]) for run in diverged]
-        tables.append(Table("Runs that diverged", ["learning rate", "batch", "seed", "message"], rows))
+        failed = [(f"{run['learning_rate']:g}", run["batch_size"], run["seed"], run["diverged"]) for run in diverged]
+        tables.append(Table("Runs that diverged", ["learning rate", "batch", "seed", "message"], failed))
     return Section("Runs", tables)
 
 
-def _data(results: dict) -> Section | None:
+def _data(results: dict[str, Any]) -> Section | None:
     data, checks = results.get("data") or {}, results.get("data_checks") or {}
     if not data:
         return None

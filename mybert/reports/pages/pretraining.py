@@ -26,13 +26,16 @@ def page(files: StageFiles) -> Page:
         "Masked-token loss": {"mlm_loss": "training", "eval_mlm_loss": "held-out"},
         "Next-sentence loss": {"nsp_loss": "training", "eval_nsp_loss": "held-out"},
     }
-    sections = [_forecast(files), training_section(files, losses, *charts)]
-    sections += [_samples(files), _tokens(files), _neighbours(files)]
+    sections = [
+        _adaptation(files.results.get("adaptation") or {}),
+        _forecast(files),
+        training_section(files, losses, *charts),
+        _samples(files),
+        _tokens(files),
+        _neighbours(files),
+    ]
     title = {"adapt": "Adaptation", "distill": "Distillation"}.get(files.stage, "Pretraining")
-    adaptation = _adaptation(files.results.get("adaptation") or {})
-    return Page(
-        f"{title} report", subtitle(files), _tiles(files), [adaptation, *sections], facts(files), _summary(files)
-    )
+    return Page(f"{title} report", subtitle(files), _tiles(files), sections, facts(files), _summary(files))
 
 
 def _summary(files: StageFiles) -> str:
@@ -112,7 +115,7 @@ def _samples(files: StageFiles) -> Section | None:
     return Section("Predictions during training", tables, intro)
 
 
-def _asked(word: dict) -> Share:
+def _asked(word: dict[str, Any]) -> Share:
     predicted = word["guesses"][0][0] if word["guesses"] else ""
     share = word["probability"]
     return Share(share, f"{share:.1%}" if predicted == word["word"] else f"{share:.1%}, predicted “{predicted}”")

@@ -47,8 +47,16 @@ def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
     ]
     table = Table("Reliability", ["confidence", "predictions", "mean confidence", "accuracy"], rows, folded=True)
     lines = {"confidence": [Line("accuracy", {b["confidence"]: b["accuracy"] for b in bins}, marked=True)]}
-    shares = {"as_share": True, "x_as_share": True, "from_zero": True}
-    return line_chart("Are its probabilities right?", lines, diagonal="perfect", note=note, table=table, **shares)
+    return line_chart(
+        "Are its probabilities right?",
+        lines,
+        diagonal="perfect",
+        as_share=True,
+        x_as_share=True,
+        from_zero=True,
+        note=note,
+        table=table,
+    )
 
 
 def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:

@@ -121,8 +121,8 @@ def training_section(files: StageFiles, losses: Mapping[str, Mapping[str, str]],
     log = files.log
     charts = [*(log_chart(title, log, names, axes=AXES) for title, names in losses.items()), *more]
     for name, (title, note) in _MEASURES.items():
-        options = {"as_share": name in _SHARES, "from_zero": True, "note": note, "width": "third"}
-        charts.append(log_chart(title, log, {name: title.lower()}, **options))
+        as_share, names = name in _SHARES, {name: title.lower()}
+        charts.append(log_chart(title, log, names, as_share=as_share, from_zero=True, note=note, width="third"))
     return Section("Training", charts, axes=list(AXES))
 
 
