@@ -47,7 +47,7 @@ class OnnxModel:
 def onnx_outputs(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
     """Loads an ONNX graph as a function from inputs to outputs by name; uses the CPU and torch's thread count."""
     with needing("onnx", str(path)):
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
     threads.share()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

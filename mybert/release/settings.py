@@ -51,7 +51,7 @@ class MergeSettings(OutputFolder):
         None, "weight of each model, in the same order; divided by their sum (default: equal weights)"
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "models", len(self.models) > 1, "two or more checkpoints")
         if self.weights is None:
@@ -121,7 +121,7 @@ class PushSettings(Options):
     )
     dry_run: bool = declare.output(False, "print the files and the card, without its code examples; send nothing")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not Path(self.model).is_dir():
             meant = did_you_mean(self.model)

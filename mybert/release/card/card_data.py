@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
@@ -33,13 +34,13 @@ class CardData:
         of_parent: the results are those of the model before its vocabulary was trimmed.
     """
 
-    config: dict
+    config: dict[str, Any]
     parameters: int
-    manifest: dict
-    results: dict
-    chain: dict[str, dict]
+    manifest: dict[str, Any]
+    results: dict[str, Any]
+    chain: dict[str, dict[str, Any]]
     files: set[str] = field(default_factory=set)
-    tokenizer: dict = field(default_factory=dict)
+    tokenizer: dict[str, Any] = field(default_factory=dict)
     of_parent: bool = False
 
     @classmethod
@@ -97,18 +98,18 @@ class CardData:
         return str(token.get("content")) if isinstance(token, dict) else str(token or "[MASK]")
 
     @property
-    def training(self) -> dict:
+    def training(self) -> dict[str, Any]:
         """The manifest of the last training: of this model, or of the model that it was converted from."""
         manifests = (self.manifest, *self.chain.values())
         return next((manifest for manifest in manifests if manifest.get("stage") in _TRAINING), {})
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of the longest sequence that the tokenizer keeps: with `training`, of the training sequences."""
+        """Tokens of the longest sequence that tokenizer and model take."""
         lengths = [self.tokenizer.get("model_max_length"), self.config.get("max_position_embeddings")]
         return min((length for length in lengths if isinstance(length, int)), default=None)
 
-    def corpora(self) -> list[dict]:
+    def corpora(self) -> list[dict[str, Any]]:
         """Manifests of `mybert corpus` in the chain, except those of teachers."""
         own = (manifest for name, manifest in self.chain.items() if "teacher" not in name.split("/"))
         return [manifest for manifest in own if manifest.get("stage") == "corpus"]
@@ -160,7 +161,7 @@ class CardData:
         names = (_hub_name(entry) for name, entry in self._inputs() if name.startswith(_TEXTS))
         return list(dict.fromkeys(name.split(":")[0] for name in names if name))
 
-    def _inputs(self) -> list[tuple[str, dict]]:
+    def _inputs(self) -> list[tuple[str, dict[str, Any]]]:
         manifests = [self.manifest, *self.chain.values()]
         return [item for manifest in manifests for item in (manifest.get("inputs") or {}).items()]
 
@@ -176,7 +177,7 @@ class CardData:
         return source.replace(NOT_NAMED, "a local source")
 
 
-def _hub_name(entry) -> str | None:
+def _hub_name(entry: Any) -> str | None:
     """The name of an input on the Hub: manifests hold a fingerprint of all other inputs."""
     if isinstance(entry, dict) and "sha256" not in entry:
         name = entry.get("path")

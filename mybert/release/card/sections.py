@@ -1,5 +1,7 @@
 """The lists and tables of the model card."""
 
+from typing import Any
+
 from mybert.common.metrics import metric_title
 from mybert.io.sources import PYTHON_DOCS, is_python_docs
 from mybert.release.card.card_data import CardData
@@ -82,7 +84,7 @@ def data_lines(data: CardData) -> list[str]:
     return list(dict.fromkeys(lines))  # merged models have the same text
 
 
-def _corpus_lines(manifest: dict, phase: str) -> list[str]:
+def _corpus_lines(manifest: dict[str, Any], phase: str) -> list[str]:
     lines = _source_lines(manifest, "input-", phase)
     counts, statistics = dict(manifest.get("counts", {})), manifest.get("statistics", {})
     settings = manifest.get("settings", {})
@@ -104,7 +106,7 @@ def _corpus_lines(manifest: dict, phase: str) -> list[str]:
     return lines
 
 
-def _source_lines(manifest: dict, kind: str, use: str, noun: str = "local source") -> list[str]:
+def _source_lines(manifest: dict[str, Any], kind: str, use: str, noun: str = "local source") -> list[str]:
     entries = _inputs(manifest, kind)
     more = [f"{use}{len(entries) - _SHOWN:,} more sources"] if len(entries) > _SHOWN else []
     return [f"{use}{_source(entry, noun)}" for entry in entries[:_SHOWN]] + more
@@ -114,11 +116,11 @@ def _counted(number: object, noun: str) -> str:
     return f"{in_markdown(number)} {noun}{'' if number == 1 else 's'}"
 
 
-def _inputs(manifest: dict, kind: str) -> list[dict]:
+def _inputs(manifest: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [entry for key, entry in manifest.get("inputs", {}).items() if key.startswith(kind)]
 
 
-def _source(entry: dict, noun: str = "local source") -> str:
+def _source(entry: dict[str, Any], noun: str = "local source") -> str:
     count = entry.get("sources", 1)
     name = str(entry.get("path", f"a {noun}" if count == 1 else _counted(count, noun)))
     names = {"-": "standard input", PYTHON_DOCS: "the documentation inside Python"}
@@ -163,7 +165,11 @@ def adaptation_rows(data: CardData) -> list[tuple[str, str, str]]:
     """Score, value before and value after adaptation on held-out text."""
     held_out = (data.results.get("adaptation") or {}).get("held_out") or {}
     return [
-        (f"{in_markdown(text)} text: {in_markdown(name.replace('_', ' '))}", *map(_or_dash, (value, after.get(name))))
+        (
+            f"{in_markdown(text)} text: {in_markdown(name.replace('_', ' '))}",
+            _or_dash(value),
+            _or_dash(after.get(name)),
+        )
         for text, scores in held_out.items()
         for after in [scores.get("after") or {}]
         for name, value in (scores.get("before") or {}).items()
@@ -181,9 +187,10 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     results, manifest = data.results, data.manifest
     arguments, settings = results.get("training_arguments") or {}, results.get("settings") or {}
     run = _published_run(results, arguments)
-    of_text = settings.get("initial_weights") == "text"
-    new = "new, initialised from co-occurrences in the text" if of_text else "new, random"
-    new = new if manifest.get("stage") in ("pretrain", "distill") else None
+    new = None
+    if manifest.get("stage") in ("pretrain", "distill"):
+        of_text = settings.get("initial_weights") == "text"
+        new = "new, initialised from co-occurrences in the text" if of_text else "new, random"
     teacher, layers = settings.get("teacher"), settings.get("layers")
     start = settings.get("init_from") or settings.get("model") or (teacher if layers else None)
     if settings.get("optimizer") == "muon":
@@ -210,7 +217,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         **{words: run.get(key, arguments.get(key)) for key, words in _ARGUMENTS.items()},
         "dropout": data.config.get("hidden_dropout_prob") if manifest else None,
         "masking probability": _masking_probability(settings),
-        "masking": {True: "whole words", False: "tokens"}.get(settings.get("whole_word_masking")),
+        "masking": {True: "whole words", False: "tokens", None: None}.get(settings.get("whole_word_masking")),
         "precision": next(
             (name for name in ("bf16", "fp16") if arguments.get(name)), "float32" if arguments else None
         ),
@@ -229,7 +236,7 @@ def _checkpoint(name: str | None) -> str | None:
     return "a local checkpoint" if name == NOT_NAMED else name
 
 
-def _published_run(results: dict, arguments: dict) -> dict:
+def _published_run(results: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """The facts of a training; of several runs of a fine-tuning, those of the published one."""
     best = results.get("best")
     if not best:
@@ -239,7 +246,7 @@ def _published_run(results: dict, arguments: dict) -> dict:
     return run | {"epochs": None} if (arguments.get("max_steps") or 0) > 0 else run
 
 
-def _masking_probability(settings: dict) -> float | str | None:
+def _masking_probability(settings: dict[str, Any]) -> float | str | None:
     start, end = settings.get("start_mlm_probability"), settings.get("mlm_probability")
     return end if start in (None, end) else f"{start} at the first step, then linearly to {end}"
 
@@ -251,7 +258,7 @@ def quality_lines(data: CardData) -> list[str]:
     """What a fine-tuned model is good and bad at: its main score beside the baselines, its best and worst labels."""
     lines = []
     for split in ("held out", "test", "validation"):
-        entry, metric = data.results.get(split) or {}, data.results.get("metric")
+        entry, metric = data.results.get(split) or {}, data.results.get("metric", "")
         entry = _search_scores(data) if split == "held out" else entry
         value = (entry.get("metrics") or {}).get(metric)
         if value is None:
@@ -271,7 +278,7 @@ def quality_lines(data: CardData) -> list[str]:
         lines.append("; ".join([line, *known]))
         labels = {n: s["f1"] for n, s in (entry.get("labels") or {}).items() if s["true"] >= _CERTAIN}
         if len(labels) > 1:
-            ranked = sorted(labels, key=labels.get)
+            ranked = sorted(labels, key=lambda name: labels[name])
             best, worst = (f"{in_markdown(name)} (F1 {labels[name]:.3f})" for name in (ranked[-1], ranked[0]))
             of_some = f" of those with {_CERTAIN} rows or more" if len(labels) < len(entry["labels"]) else ""
             lines[-1] += f". Best label{of_some}: {best}; worst: {worst}"
@@ -279,7 +286,7 @@ def quality_lines(data: CardData) -> list[str]:
     return lines
 
 
-def _search_scores(data: CardData) -> dict:
+def _search_scores(data: CardData) -> dict[str, Any]:
     """The scores of held-out queries in the form of those of held-out rows; empty if there are none."""
     if data.results.get("task") not in SEARCH_TASKS or not data.results.get("held_out"):
         return {}
@@ -294,28 +301,25 @@ def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, 
     tables = []
     if isinstance(results.get("metrics"), dict):
         intervals = {name: results.get(f"{name}_interval_95") for name in results["metrics"]}
-        table = _baselines_and_rows(results["metrics"], intervals, results)
+        table = _baselines_and_rows({**results, "intervals_95": intervals})
         tables.append(("Held-out documents of the training text", *table))
-    if entry := _search_scores(data):
-        title = data.held_out_queries.capitalize()
-        tables.append((title, *_baselines_and_rows(entry["metrics"], entry.get("intervals_95") or {}, entry)))
+    if searched := _search_scores(data):
+        tables.append((data.held_out_queries.capitalize(), *_baselines_and_rows(searched)))
     for split in ("test", "validation"):
         if entry := results.get(split):
-            table = _baselines_and_rows(*(entry.get(name) or {} for name in ("metrics", "intervals_95")), entry)
             count = f", {_counted(entry['rows'], 'row')}" if "rows" in entry else ""
-            tables.append((f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})", *table))
+            title = f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})"
+            tables.append((title, *_baselines_and_rows(entry)))
     parent = ", measured before the vocabulary was trimmed" if data.of_parent else ""
     return [(f"{title}{parent}", names, rows) for title, names, rows in tables if rows]
 
 
-def _baselines_and_rows(metrics: dict, intervals: dict, results: dict) -> tuple[list[str], list[tuple[str, ...]]]:
-    baselines = {"best constant prediction": results.get("constant_baselines")}
-    baselines = {
-        name: scores for name, scores in (baselines | (results.get("simple_baselines") or {})).items() if scores
-    }
+def _baselines_and_rows(entry: dict[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
+    every = {"best constant prediction": entry.get("constant_baselines"), **(entry.get("simple_baselines") or {})}
+    baselines = {name: scores for name, scores in every.items() if scores}
     rows = []
-    for name, value in metrics.items():
-        low, high = intervals.get(name) or (None, None)
+    for name, value in (entry.get("metrics") or {}).items():
+        low, high = (entry.get("intervals_95") or {}).get(name) or (None, None)
         interval = "" if low is None else f"{in_markdown(low)} to {in_markdown(high)}"
         others = (in_markdown(scores[name]) if name in scores else "" for scores in baselines.values())
         rows.append((in_markdown(metric_title(name)), in_markdown(value), interval, *others))

@@ -36,7 +36,9 @@ def save_companions(checkpoint: Checkpoint, folder: Path) -> None:
             shutil.copytree(modules / entry["path"], folder / entry["path"])
 
 
-def finish(checkpoint: Checkpoint, folder: Path, settings: Any, sources: dict[str, str], facts: dict) -> None:
+def finish(
+    checkpoint: Checkpoint, folder: Path, settings: Any, sources: dict[str, str], facts: dict[str, Any]
+) -> None:
     """Saves what accompanies a converted model: tokenizer, modules, and a manifest with `sources` and `facts`."""
     save_companions(checkpoint, folder)
     write_manifest(
@@ -56,7 +58,7 @@ def count_parameters(model: MyBertPreTrainedModel) -> int:
     return model.num_parameters() + count_int8(model)
 
 
-def print_conversion(title: str, checkpoint: Checkpoint, rows: list[tuple]) -> None:
+def print_conversion(title: str, checkpoint: Checkpoint, rows: list[tuple[str, Any]]) -> None:
     """Prints the closing table, with a missing tokenizer and the weights that were left out."""
     if checkpoint.tokenizer is None:
         rows.append(("tokenizer", "none in the checkpoint"))

@@ -60,7 +60,7 @@ def largest_differences(expected: Run, found: Run, batches: Iterable[Inputs]) ->
 
 def relative_errors(expected: Run, found: Run, batches: Iterable[Inputs]) -> dict[str, float]:
     """The root mean square difference of each output, divided by the root mean square of its expected values."""
-    squares: dict[str, list[float]] = {}
+    squares: dict[str, tuple[float, float]] = {}
     for name, one, other in _pairs(expected, found, batches):
         error, scale = squares.get(name, (0.0, 0.0))
         squares[name] = (error + (one - other).square().sum().item(), scale + one.square().sum().item())

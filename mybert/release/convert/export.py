@@ -5,6 +5,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import BertConfig
@@ -70,7 +71,7 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
     example = next(batch for batch in ragged_batches(model) if min(batch["input_ids"].shape) > 1)
     axes = ("batch", "sequence") if example["input_ids"].dim() == 2 else ("batch", "choice", "sequence")
     with _quiet():
-        program = torch.onnx.export(
+        program: Any = torch.onnx.export(
             model,
             kwargs=example,
             dynamo=True,

@@ -50,7 +50,8 @@ def merge(settings: MergeSettings) -> Path:
 
 def _average(settings: MergeSettings) -> Checkpoint:
     """The first checkpoint, with the average of all weights."""
-    first, total = open_checkpoint(settings.models[0]), {}
+    first = open_checkpoint(settings.models[0])
+    total: dict[str, Tensor] = {}
     for number, (name, share) in enumerate(zip(settings.models, settings.shares, strict=True)):
         checkpoint = open_checkpoint(name) if number else first
         refuse_int8(checkpoint)

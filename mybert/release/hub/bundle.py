@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from transformers.dynamic_module_utils import get_relative_import_files
@@ -70,7 +71,7 @@ class Bundle:
         return f"mybert-{hashlib.sha256(json.dumps(hashes).encode()).hexdigest()[:12]}"
 
     @property
-    def config(self) -> dict:
+    def config(self) -> dict[str, Any]:
         return parse_json((self.folder / "config.json").read_bytes())
 
     @property
@@ -200,7 +201,7 @@ def _add_handler(bundle: Bundle) -> None:
             (bundle.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
-def _add_provenance(bundle: Bundle, chain: dict[str, dict], gaps: list[str]) -> None:
+def _add_provenance(bundle: Bundle, chain: dict[str, dict[str, Any]], gaps: list[str]) -> None:
     """Adds the manifests of corpus, tokenizer and parent models, as far as they were found."""
     if not (bundle.folder / MANIFEST).is_file():
         bundle.notes.append(f"without {MANIFEST}, the card does not describe the training data")

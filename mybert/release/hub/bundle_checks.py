@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from mybert.artifacts.manifest import MANIFEST, inputs_of
 from mybert.common.errors import UserError
@@ -118,12 +119,12 @@ def content_problems(folder: Path, files: list[Path], private: Collection[str] =
     for path in files:
         name, data = path.as_posix(), _header(folder / path)
         text = as_text(data)
-        for line, kind in find_secrets(data if text is None else text.encode("utf-8", "replace")):
-            yield f"{name}:{line} holds {kind}; remove it and revoke it"
-        has_lines = text is not None and path.suffix != ".safetensors"
-        shown = text if has_lines else _strings(path, data)
+        for number, kind in find_secrets(data if text is None else text.encode("utf-8", "replace")):
+            yield f"{name}:{number} holds {kind}; remove it and revoke it"
+        lines = None if path.suffix == ".safetensors" else text
+        shown = _strings(path, data) if lines is None else lines
         for place, problem in _places_of_names(shown, set() if is_code(path) else private, text is None):
-            line = f":{shown.count(chr(10), 0, place) + 1}" if has_lines else ""
+            line = "" if lines is None else f":{lines.count(chr(10), 0, place) + 1}"
             yield f"{name}{line} {problem}"
 
 
@@ -153,7 +154,7 @@ def _header(path: Path) -> bytes:
         return file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size))
 
 
-def read_object(path: Path) -> dict | None:
+def read_object(path: Path) -> dict[str, Any] | None:
     """A JSON object; None if the file is missing or holds something else."""
     try:
         value = read_json(path)

@@ -11,6 +11,7 @@ request. `inputs` are one input of the head, or a list of them; `parameters` are
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ _AUTO = {
 class EndpointHandler:
     """Loads the model in the folder `path`, on the GPU if there is one; int8 weights work on the CPU only."""
 
+    tokenizer: Any
+    _predict: Callable[..., Any]
+
     def __init__(self, path: str | Path = ""):
         folder = str(path or Path(__file__).parent)
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
@@ -60,13 +64,11 @@ class EndpointHandler:
             return
         if head not in _AUTO:
             task = PIPELINES[head]
-            arguments = PIPELINE_ARGUMENTS.get(str(task), {})
+            arguments = {"task": task, **PIPELINE_ARGUMENTS.get(str(task), {})}
             if task == "token-classification" and (Path(folder) / f"{_WORDS}.py").exists():
                 name = f"{_WORDS}.MyBertTokenClassificationPipeline"
-                arguments = {"pipeline_class": get_class_from_dynamic_module(name, folder)}
-            self._pipeline = transformers.pipeline(
-                task, model=folder, trust_remote_code=True, device=device, **arguments
-            )
+                arguments["pipeline_class"] = get_class_from_dynamic_module(name, folder)
+            self._pipeline = transformers.pipeline(model=folder, trust_remote_code=True, device=device, **arguments)
             self.tokenizer = self._pipeline.tokenizer
             self._predict = self._by_pipeline
             return

@@ -36,10 +36,10 @@ _SETTINGS = ("settings", "choices", "training_arguments")
 _QUOTED = ("giveaway_words", "examples", "neighbours")  # words, rows and files of the user
 _ORIGINS = ("_name_or_path", "name_or_path")
 _NUMBERED = re.compile(r"(input|replay|general|task_data)-\d+")
-_SHARE = re.compile(r"(\d+% of )?(.*)", re.DOTALL)
+_SHARE = re.compile(r"^\d+% of ")
 
 
-def manifest_chain(folder: Path) -> tuple[dict[str, dict], list[str]]:
+def manifest_chain(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Follows the inputs of a manifest to their manifests.
 
     Returns:
@@ -82,7 +82,7 @@ class PublicRecords:
     labels: Collection[str] = ()
 
     @classmethod
-    def of(cls, manifests: Iterable[dict], named: bool, labels: Collection[str] = ()) -> Self:
+    def of(cls, manifests: Iterable[dict[str, Any]], named: bool, labels: Collection[str] = ()) -> Self:
         """With the names in these manifests, which hold a fingerprint of all inputs but those on the Hub."""
         inputs = [manifest.get("inputs") for manifest in manifests]
         entries = [entry for some in inputs if isinstance(some, dict) for entry in some.values()]
@@ -95,11 +95,11 @@ class PublicRecords:
             labels,
         )
 
-    def config(self, config: dict) -> dict:
+    def config(self, config: dict[str, Any]) -> dict[str, Any]:
         """A configuration without the name that it was loaded from, and without folders."""
         return without_folders({key: value for key, value in config.items() if key not in _ORIGINS}, self.labels)
 
-    def record(self, record: dict) -> dict:
+    def record(self, record: dict[str, Any]) -> dict[str, Any]:
         """A manifest or results.json."""
         return without_folders(self._entry("", record), self.labels)
 
@@ -122,18 +122,18 @@ class PublicRecords:
     def _is_public(self, key: str, value: Any) -> bool:
         return not isinstance(value, str) or key in _PUBLIC_FACTS or value in self.labels
 
-    def _inputs(self, inputs: dict) -> dict:
+    def _inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Numbered inputs on this machine as their number, size and one hash of all, unless they are named."""
-        public_inputs: dict[str, dict] = {}
-        together: dict[str, list[dict]] = {}
+        public_inputs: dict[str, dict[str, Any]] = {}
+        together: dict[str, list[dict[str, Any]]] = {}
         for key, entry in inputs.items():
             if not isinstance(entry, dict):
                 continue
             name, facts = entry.get("path"), {part: entry[part] for part in ("sha256", "bytes") if part in entry}
             if isinstance(name, str) and ("sha256" not in entry or self.named):
                 public_inputs[key] = {"path": name if "sha256" not in entry else file_name(name), **facts}
-            elif kind := _NUMBERED.fullmatch(key):
-                together.setdefault(kind[1], []).append(facts)
+            elif numbered := _NUMBERED.fullmatch(key):
+                together.setdefault(numbered[1], []).append(facts)
             else:
                 public_inputs[key] = facts
         for kind, entries in together.items():
@@ -152,8 +152,9 @@ class PublicRecords:
 
     def _source(self, source: str) -> str:
         """The name of rows, or of a share of them, such as "10% of train.csv"."""
-        share, name = _SHARE.fullmatch(source).groups()
-        return source if name in self.hub else f"{share or ''}{file_name(name) if self.named else NOT_NAMED}"
+        name = _SHARE.sub("", source)
+        public = file_name(name) if self.named else NOT_NAMED
+        return source if name in self.hub else f"{source.removesuffix(name)}{public}"
 
     def _text(self, text: str) -> str:
         for name in sorted(self.local, key=len, reverse=True):  # a path before the name of its file

@@ -85,7 +85,7 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     return Published(commit.oid, commit.pr_url or commit.commit_url, private)
 
 
-def find_parent(api: HfApi, bundle: Bundle, settings: PushSettings) -> tuple[str, bool]:
+def find_parent(api: HfApi, bundle: Bundle, settings: PushSettings) -> tuple[str | None, bool]:
     """Creates the repository and the branch if they are missing.
 
     Returns the commit that the new one follows, and whether the repository is private.
@@ -108,7 +108,7 @@ def find_parent(api: HfApi, bundle: Bundle, settings: PushSettings) -> tuple[str
     return branches.get(name, info.sha), bool(info.private)
 
 
-def find_stale(api: HfApi, bundle: Bundle, settings: PushSettings, revision: str) -> list[str]:
+def find_stale(api: HfApi, bundle: Bundle, settings: PushSettings, revision: str | None) -> list[str]:
     """Files of the repository that the commit deletes."""
     names = api.list_repo_files(settings.repo_id, revision=revision)
     others = [name for name in names if name not in _NEW_REPOSITORY]
@@ -121,7 +121,7 @@ def find_stale(api: HfApi, bundle: Bundle, settings: PushSettings, revision: str
     return sorted(set(replaced) - bundle.files().keys())
 
 
-def _holds_mybert(api: HfApi, repo_id: str, revision: str, names: list[str]) -> bool:
+def _holds_mybert(api: HfApi, repo_id: str, revision: str | None, names: list[str]) -> bool:
     if "config.json" not in names:
         return False
     with tempfile.TemporaryDirectory() as cache:

@@ -56,7 +56,10 @@ def push(settings: PushSettings) -> Published | None:
             print(f"\n{_without_examples(str(card))}\n")
             if missing := [f"--{name}" for name in ("license", "language") if not getattr(settings, name)]:
                 print(f"the card lacks metadata: add {' and '.join(missing)}")
-            if not settings.example and card.data.pipeline_tag in ("text-classification", "token-classification"):
+            if not settings.example and card.data.get("pipeline_tag") in (
+                "text-classification",
+                "token-classification",
+            ):
                 print("the card has general examples: add --example with texts of your own, such as one of each class")
             return None
         published = publish(bundle, settings, pin)

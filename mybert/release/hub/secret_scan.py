@@ -8,6 +8,7 @@ import codecs
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 _SECRETS = {
     "a Hugging Face token": rb"\b(?:hf_(?:oauth_|jwt_)?|api_org_)[A-Za-z0-9]{30,}",
@@ -55,7 +56,7 @@ def find_secrets(data: bytes) -> Iterator[tuple[int, str]]:
             yield data.count(b"\n", 0, match.start()) + 1, kind
 
 
-def find_paths(text: str, by_chance: bool = False) -> Iterator[re.Match]:
+def find_paths(text: str, by_chance: bool = False) -> Iterator[re.Match[str]]:
     """Finds absolute paths of users' files: in the usual folders of any machine, or existing on this one.
 
     With `by_chance`, the text is of binary numbers, among which short paths of Windows are met by chance: a path of
@@ -78,7 +79,7 @@ def _exists(path: str) -> bool:
         return False
 
 
-def without_folders(value, kept: Collection[str] = ()):
+def without_folders(value: Any, kept: Collection[str] = ()) -> Any:
     """Replaces every absolute path in a JSON value, and every value that is a path, by its last part.
 
     Strings in `kept` stay.

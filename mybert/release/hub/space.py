@@ -68,7 +68,7 @@ def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
         f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n{text}", encoding="utf-8", newline="\n"
     )
     shutil.copytree(bundle.folder, folder / "models" / model, ignore=shutil.ignore_patterns(CARD))
-    others = (Path(package.__file__).parent for package in (modeling_mybert, tokenization))
+    others = (Path(file).parent for file in (modeling_mybert.__file__, tokenization.__file__))
     for source in (Path(__file__).parents[2], *others):
         shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
 
@@ -131,6 +131,7 @@ def running(folder: Path) -> Iterator[str]:
 def publish_space(folder: Path, settings: PushSettings) -> str:
     """Sends the Space as one commit; its address."""
     api, name = HfApi(library_name="mybert"), settings.space
+    assert name is not None  # otherwise `push` does not call this
     with hub_errors("the model is published, its Space is not"):
         url = api.create_repo(name, repo_type="space", space_sdk="gradio", private=not settings.public, exist_ok=True)
         old = set(api.list_repo_files(name, repo_type="space")) - set(_NEW_SPACE)

@@ -69,7 +69,7 @@ def _write_reference(loaded: Checkpoint, folder: Path) -> None:
     (folder / "reference.json").write_text(json.dumps(reference), encoding="utf-8", newline="\n")
 
 
-def pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict | None:
+def pipeline_call(head: str, config: MyBertConfig, mask: str) -> dict[str, Any] | None:
     """Task, arguments and an input longer than the model can read; None for heads without a pipeline of texts.
 
     `trust` are the values of `trust_remote_code` to try.
