@@ -33,7 +33,7 @@ ALLOWED = {
     "mybert.finetuning": {*_TASKS, "mybert.training", "mybert.evaluation", "mybert.reports"},
     "mybert.comparison": {*_TASKS, "mybert.evaluation", "mybert.reports"},
     "mybert.distillation": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.pretraining"},
-    "mybert.release": {*_SHARED, "mybert.corpus"},
+    "mybert.release": {*_SHARED, "mybert.tasks"},
     "mybert.embedding": {*_SHARED, "mybert.corpus"},
     "mybert.scoring": _SHARED,
     "mybert.adaptation": {*_SHARED, "mybert.corpus"},
