@@ -3,7 +3,7 @@
 Shapes: `B` targets in a batch, `S` tokens, padding included.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ from mybert.inference.predictor import Outputs, Predictor
 
 _FIRST_STEPS, _MOST_STEPS = 16, 256
 _ARGUMENTS = ("input_ids", "attention_mask", "token_type_ids")
+Others = tuple[Tensor, Tensor | None, Tensor]
+"""(B, S) attention mask and segments, and the weights of the evidence."""
 
 
 class Attribution(NamedTuple):
@@ -89,11 +91,13 @@ class Attributor:
                 raise UserError("int8 weights have no gradients; use --method occlusion")
             self.model.requires_grad_(False)  # gradients of the embeddings only
 
-    def attributions(self, given: Sequences, progress: Callable[[int], Any] = lambda count: None) -> list[Attribution]:
+    def attributions(
+        self, given: Sequences, progress: Callable[[int], object] = lambda count: None
+    ) -> list[Attribution]:
         """The attributions of each target, in order; `progress` is called with the number of finished ones."""
-        attributions: list[Attribution | None] = [None] * len(given.targets)
+        attributions: dict[int, Attribution] = {}
         adaptive = self.settings.steps is None and self.settings.method == INTEGRATED_GRADIENTS
-        steps, open_ = self.settings.steps or _FIRST_STEPS, list(range(len(attributions)))
+        steps, open_ = self.settings.steps or _FIRST_STEPS, list(range(len(given.targets)))
         while open_:
             for number, attribution in self._round(given, list(open_), steps):
                 attributions[number] = attribution
@@ -102,9 +106,9 @@ class Attributor:
                 if not bad:
                     open_.remove(number)
             steps *= 2
-        return attributions
+        return [attributions[number] for number in range(len(given.targets))]
 
-    def _round(self, given: Sequences, numbers: list[int], steps: int):
+    def _round(self, given: Sequences, numbers: list[int], steps: int) -> Iterator[tuple[int, Attribution]]:
         """Yields the number and attribution of each target."""
         gradients = self.settings.method == INTEGRATED_GRADIENTS
         copies = steps if gradients else 1
@@ -121,9 +125,10 @@ class Attributor:
                 used = steps if gradients else None
                 yield number, Attribution(values[row, :length], float(scores[row]), float(baselines[row]), used)
 
-    def _integrate(self, ids: Tensor, masked: Tensor, others: tuple, steps: int) -> np.ndarray:
+    def _integrate(self, ids: Tensor, masked: Tensor, others: Others, steps: int) -> np.ndarray:
         """(B, S)."""
-        method = self.captum.LayerIntegratedGradients(self._forward, self.model.base_model.embeddings)
+        model: Any = self.model  # no ONNX graph
+        method = self.captum.LayerIntegratedGradients(self._forward, model.base_model.embeddings)
         is_large = ids.numel() * steps > self.max_tokens_per_batch
         at_once = max(len(ids), self.max_tokens_per_batch // ids.shape[1]) if is_large else None
         values = method.attribute(
@@ -131,7 +136,7 @@ class Attributor:
         )
         return values.sum(-1).detach().cpu().double().numpy()
 
-    def _occlude(self, ids: Tensor, others: tuple, words: list[np.ndarray]) -> np.ndarray:
+    def _occlude(self, ids: Tensor, others: Others, words: list[np.ndarray]) -> np.ndarray:
         """(B, S): the change by a word is divided equally among its tokens."""
         features = self._padded([row + 1 for row in words], ids.shape[1], 0)  # 0: special tokens and padding
         at_once = max(1, self.max_tokens_per_batch // ids.numel())
@@ -146,15 +151,15 @@ class Attributor:
         sizes = (features[:, :, None] == features[:, None, :]).sum(-1)
         return (values / sizes).masked_fill(features == 0, 0).cpu().double().numpy()
 
-    def _batch(self, given: Sequences, some: list[int]) -> tuple[Tensor, tuple]:
+    def _batch(self, given: Sequences, some: list[int]) -> tuple[Tensor, Others]:
         """(B, S) token ids, and the other arguments of `_forward`."""
         batch = self.tokenizer.pad([given.inputs[number] for number in some], return_tensors="pt")
         device, length = self.model.device, batch["input_ids"].shape[1]
         weights = [given.targets[number].weights.astype(np.float32) for number in some]
         by_token = any(w.ndim == 2 for w in weights)
-        weights = self._padded(weights, length, 0) if by_token else torch.tensor(np.stack(weights)).to(device)
-        ids, mask, segments = (batch[n].to(device) if n in batch else None for n in _ARGUMENTS)
-        return ids, (mask, segments, weights)
+        stacked = self._padded(weights, length, 0) if by_token else torch.tensor(np.stack(weights)).to(device)
+        segments = batch["token_type_ids"].to(device) if "token_type_ids" in batch else None
+        return batch["input_ids"].to(device), (batch["attention_mask"].to(device), segments, stacked)
 
     def _padded(self, rows: list[np.ndarray], length: int, value: float) -> Tensor:
         """(B, length, …)."""
@@ -169,7 +174,7 @@ class Attributor:
         return ids.masked_fill(words >= 0, self.tokenizer.mask_token_id)
 
     @torch.no_grad()
-    def scores(self, ids: Tensor, others: tuple) -> Tensor:
+    def scores(self, ids: Tensor, others: Others) -> Tensor:
         """(B,)."""
         return self._forward(ids, *others)
 

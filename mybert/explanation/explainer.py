@@ -17,8 +17,9 @@ from mybert.explanation.similarity import Similarity, make_predictor
 from mybert.explanation.targets import Target, features_of_rows, targets_of
 from mybert.inference.predictor import Outputs, Part, Predictor, Row, list_rows
 from mybert.settings.calls import settings_of
-from mybert.tasks.base import Task
+from mybert.tasks.base import Prediction, Task
 from mybert.tasks.entities import joined
+from mybert.tasks.options import WindowOptions
 from mybert.tasks.token_classification import TokenClassification
 from mybert.tasks.word_tokens import tokenize_words
 
@@ -50,7 +51,9 @@ class Place(NamedTuple):
     end: int
 
 
-def texts_of(task: Task, row: dict, tokenizer: PreTrainedTokenizerBase, choice: int | None = None) -> list[Text]:
+def texts_of(
+    task: Task, row: dict[str, Any], tokenizer: PreTrainedTokenizerBase, choice: int | None = None
+) -> list[Text]:
     """The texts that the model reads for a row (of multiple-choice, for a choice), in the order of reading."""
     if isinstance(task, TokenClassification):
         return [_words(row, tokenizer)]
@@ -71,7 +74,7 @@ def texts_of(task: Task, row: dict, tokenizer: PreTrainedTokenizerBase, choice: 
     ]
 
 
-def _words(row: dict, tokenizer: PreTrainedTokenizerBase) -> Text:
+def _words(row: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> Text:
     ids, owners = tokenize_words(row["tokens"], tokenizer)
     if "offsets" in row:
         name, text, offsets = "text", row["text"], row["offsets"]
@@ -166,7 +169,7 @@ class Explainer:
 
     def explain(self, part: Part, progress: Callable[[int], object] = lambda count: None) -> list[dict[str, Any]]:
         """The explained prediction of each row of a part; see `__call__`."""
-        explained: dict[int, dict] = {number: {"error": message} for number, message in part.errors.items()}
+        explained: dict[int, dict[str, Any]] = {number: {"error": message} for number, message in part.errors.items()}
         for outputs in self.predictor.outputs(part):
             for number, prediction in zip(outputs.numbers, outputs.predictions, strict=True):
                 explained[number] = {**prediction, "texts": {}, "explanations": []}
@@ -181,16 +184,18 @@ class Explainer:
                     explained[number]["note"] = self._why_nothing(explained[number])
         return [explained[number] for number in part.numbers]
 
-    def _why_nothing(self, prediction: dict) -> str:
+    def _why_nothing(self, prediction: Prediction) -> str:
         labels = " or ".join(self.settings.labels)
         if "entities" in prediction:
             return f"no predicted entity has the tag {labels}" if labels else "no predicted entity"
         return f"no predicted tag is {labels}"
 
-    def _table(self, outputs: Outputs, progress: Callable) -> Iterator[tuple[Target, list[Text], dict]]:
+    def _table(
+        self, outputs: Outputs, progress: Callable[[int], object]
+    ) -> Iterator[tuple[Target, list[Text], dict[str, Any]]]:
         targets = targets_of(self.predictor.task, outputs, self.settings.labels)
         features = features_of_rows(outputs)
-        read: dict[tuple, list[Text]] = {}  # a text in windows has many targets
+        read: dict[tuple[int, int | None], list[Text]] = {}  # a text in windows has many targets
         for target in targets:
             key, row = (target.row, target.choice), outputs.rows[target.row]
             if key not in read:
@@ -204,7 +209,7 @@ class Explainer:
         for target, (texts, places), inputs, attribution in zip(
             targets, located, given.inputs, attributions, strict=True
         ):
-            tokens = self.predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
+            tokens = list(self.predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
             yield target, texts, _record(target, texts, places, tokens, attribution)
 
     def _locate(
@@ -216,9 +221,11 @@ class Explainer:
         ids = feature["input_ids"] if target.choice is None else feature["input_ids"][target.choice]
         if isinstance(task, Similarity):
             return texts[number : number + 1], places_of(ids, texts[number : number + 1], tokenizer)
-        size = task.options.max_length - 2
-        begin = feature.get("begin", number and number * (size - task.options.stride_below(size)))
-        return texts, places_of(ids, texts, tokenizer, begin)
+        options, begin = task.options, 0
+        if number and isinstance(options, WindowOptions):
+            room = options.length - 2
+            begin = number * (room - options.stride_below(room))
+        return texts, places_of(ids, texts, tokenizer, feature.get("begin", begin))
 
     @torch.inference_mode()
     def attention(self, text: Row) -> tuple[list[str], np.ndarray] | None:
@@ -237,7 +244,7 @@ class Explainer:
         if encoder is None:
             return None
         attentions = encoder(**ids, output_attentions=True).attentions
-        tokens = self.predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
+        tokens = list(self.predictor.tokenizer.convert_ids_to_tokens(inputs["input_ids"]))
         return tokens, torch.stack([layer[0] for layer in attentions]).float().cpu().numpy()
 
 
@@ -250,7 +257,7 @@ def _numbered(places: list[Place | None]) -> list[int]:
 def _record(
     target: Target, texts: list[Text], places: list[Place | None], tokens: list[str], attribution: Attribution
 ) -> dict[str, Any]:
-    words: list[dict] = []
+    words: list[dict[str, Any]] = []
     shown = []
     for place, word, token, value in zip(places, _numbered(places), tokens, attribution.values.tolist(), strict=True):
         if place is None:

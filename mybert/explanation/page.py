@@ -2,7 +2,7 @@
 
 import base64
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ _METHODS = {
 def write_page(
     path: Path,
     records: Sequence[Mapping[str, Any]],
-    attentions: Sequence[tuple[int, list[str], np.ndarray]],
+    attentions: Iterable[tuple[int, list[str], np.ndarray]],
     settings: ExplainSettings,
     numbers: Sequence[tuple[str, Any]],
     task: Task,
@@ -67,7 +67,7 @@ def _summary(records: Sequence[Mapping[str, Any]]) -> str:
     return f"{text} {counted(wrong, 'row')} could not be used." if wrong else text
 
 
-def _row(record: Mapping[str, Any], task: Task) -> dict:
+def _row(record: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """What the page shows of a record. The keys are those that `explanations.js` reads."""
     place, unit = next((record[unit], unit) for unit in ("line", "row") if unit in record)
     text = "" if record.get("explanations") else " | ".join(record.get("texts", {}).values())
@@ -129,7 +129,7 @@ def _entities(words: Sequence[Any], tags: list[str]) -> list[str]:
     return [f"{' '.join(map(str, words[start:end]))} ({kind})" for start, end, kind in spans] or ["no entity"]
 
 
-def _explanation(explanation: Mapping[str, Any], texts: Mapping[str, str]) -> dict:
+def _explanation(explanation: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
     """Scores, the texts in parts, and the values of words and tokens."""
     words, columns = explanation["words"], dict.fromkeys(word["column"] for word in explanation["words"])
     return {
@@ -144,9 +144,10 @@ def _explanation(explanation: Mapping[str, Any], texts: Mapping[str, str]) -> di
     }
 
 
-def _parts(column: str, words: Sequence[Mapping], text: str) -> list[list]:
+def _parts(column: str, words: Sequence[Mapping[str, Any]], text: str) -> list[list[Any]]:
     """The text as [part, word or None]."""
-    parts, end = [], 0
+    parts: list[list[Any]] = []
+    end = 0
     for number, word in enumerate(words):
         if word["column"] == column and word["start"] >= end:
             parts += [[_short(text[end : word["start"]]), None], [printable(word["text"]), number]]
@@ -161,7 +162,7 @@ def _short(gap: str) -> str:
     return f"{printable(excerpt(gap, _GAP))}… ({len(gap):,} characters that the model has not read here)"
 
 
-def _attention(attentions: Sequence[tuple[int, list[str], np.ndarray]]) -> list[dict]:
+def _attention(attentions: Iterable[tuple[int, list[str], np.ndarray]]) -> list[dict[str, Any]]:
     """Probabilities as bytes: 255 is 1."""
     shown, size = [], 0
     for record, tokens, values in attentions:

@@ -46,8 +46,8 @@ def explain(settings: ExplainSettings) -> dict[str, Any]:
         if path.suffix == ".html":
             records = list(_records(settings, explainer))
             summary = _summary(records)
-            task = explainer.predictor.task
-            write_page(path, records, _attentions(explainer, records), settings, list(summary.items()), task)
+            attentions, task = _attentions(explainer, records, settings.attention), explainer.predictor.task
+            write_page(path, records, attentions, settings, list(summary.items()), task)
         else:
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 summary = _write_lines(settings, explainer, file)
@@ -62,7 +62,7 @@ def explain(settings: ExplainSettings) -> dict[str, Any]:
 
 
 def _write_lines(settings: ExplainSettings, explainer: Explainer, file: TextIO) -> dict[str, Any]:
-    records = []
+    records: list[dict[str, Any]] = []
     for record in _records(settings, explainer):
         file.write(json_line(record))
         file.flush()
@@ -76,19 +76,21 @@ def _records(settings: ExplainSettings, explainer: Explainer) -> Iterator[dict[s
             yield from part.records(explainer.explain(part, bar.update))
 
 
-def _attentions(explainer: Explainer, records: list[dict]) -> Iterator[tuple[int, list[str], Any]]:
+def _attentions(
+    explainer: Explainer, records: list[dict[str, Any]], count: int
+) -> Iterator[tuple[int, list[str], Any]]:
     usable = [number for number, record in enumerate(records) if "error" not in record]
-    for number in usable[: explainer.settings.attention]:
+    for number in usable[:count]:
         attention = explainer.attention(records[number]["input"])
         if attention is not None:
             yield number, *attention
 
 
-def _summary(records: list[dict]) -> dict[str, Any]:
+def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     explanations = [one for record in records for one in record.get("explanations", ())]
     summary: dict[str, Any] = {"rows": len(records)}
-    if errors := sum("error" in record for record in records):
-        summary["rows with errors"] = errors
+    if failed := sum("error" in record for record in records):
+        summary["rows with errors"] = failed
     if unexplained := sum("note" in record for record in records):
         summary["rows with nothing to explain"] = unexplained
     summary["explained scores"] = len(explanations)

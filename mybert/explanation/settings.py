@@ -41,7 +41,7 @@ class ExplainerSettings(PredictorSettings):
         within="(0, inf]",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         integrates = self.method == INTEGRATED_GRADIENTS
         check_effect(self, "steps tolerance", integrates, f"without --method {INTEGRATED_GRADIENTS}; leave it out")
@@ -67,6 +67,6 @@ class ExplainSettings(ExplainerSettings, PredictSettings):
         3, "Rows whose attention the page shows, from the first row on; 0 for none.", least=0
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_effect(self, "attention", self.output.endswith(".html"), "without --output .html; leave it out")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -10,14 +11,17 @@ from transformers import PreTrainedTokenizerBase
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
+from mybert.embedding.settings import EncodingSettings
 from mybert.inference.checkpoint import Checkpoint, check_max_length, explain_unreadable
 from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import MODULES, TextVectors, module_entries
 from mybert.inference.task_checkpoint import Finetuned
 from mybert.tasks import task_of_architecture
+from mybert.tasks.base import Prediction
 from mybert.tasks.features import CUT, ROW, map_rows
+from mybert.tasks.options import TextOptions
 from mybert.tasks.settings import PredictorSettings
-from mybert.tasks.text_classification import TextClassification, TextOptions
+from mybert.tasks.text_classification import TextClassification
 
 
 class Similarity(TextClassification):
@@ -28,7 +32,7 @@ class Similarity(TextClassification):
     def features(self, rows: Dataset, tokenizer: PreTrainedTokenizerBase, training: bool) -> Dataset:
         """Two features for each row, one for each text."""
 
-        def encode(batch: dict[str, list], indices: list[int]) -> dict[str, list]:
+        def encode(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[Any]]:
             texts = [text for pair in zip(batch["text"], batch["text_pair"], strict=True) for text in pair]
             encoded = tokenizer(texts, truncation=True, max_length=self.options.max_length, split_special_tokens=True)
             cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
@@ -36,7 +40,7 @@ class Similarity(TextClassification):
 
         return map_rows(rows, encode)
 
-    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[dict]:
+    def decode(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[Prediction]:
         """`similarity`, from -1 to 1."""
         unit = np.array(logits, dtype=np.float64).reshape(len(rows), 2, -1)
         unit /= np.linalg.norm(unit, axis=2, keepdims=True)
@@ -51,8 +55,8 @@ class SimilarityPredictor(Predictor):
         super().__init__(settings)
 
     def _load(self, settings: PredictorSettings) -> Finetuned:
-        own = {"device": settings.device, "dtype": settings.dtype}
-        self.embedder = embedder = Embedder(settings.model, checkpoint=self._checkpoint, **own)
+        encoding = EncodingSettings(settings.model, device=settings.device, dtype=settings.dtype)
+        self.embedder = embedder = Embedder(encoding, checkpoint=self._checkpoint)
         embedder.check_pooling()
         if embedder.default_prompt or embedder.modules.lower_case:
             raise UserError(
@@ -61,7 +65,7 @@ class SimilarityPredictor(Predictor):
         options = TextOptions.of(vars(settings), {"max_length": embedder.max_length})
         check_max_length(options.max_length, embedder.model.config, settings.model)
         task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))
-        vectors = TextVectors(embedder.model, embedder.modules, settings.model).eval()
+        vectors: Any = TextVectors(embedder.model, embedder.modules, settings.model).eval()  # called like a model
         return Finetuned(vectors, embedder.tokenizer, task)
 
 

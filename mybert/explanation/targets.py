@@ -15,7 +15,7 @@ from mybert.common.errors import UserError, short_list
 from mybert.explanation.similarity import Similarity
 from mybert.inference.predictor import Outputs
 from mybert.rows.labels import SINGLE
-from mybert.tasks.base import Task
+from mybert.tasks.base import Prediction, Task
 from mybert.tasks.features import ROW
 from mybert.tasks.multiple_choice import MultipleChoice
 from mybert.tasks.question_answering import QuestionAnswering
@@ -53,15 +53,15 @@ def evidence(task: Task, logits: Tensor) -> Tensor:
 
 def targets_of(task: Task, outputs: Outputs, labels: Sequence[str]) -> list[Target]:
     """The targets of all rows, in order, for these labels, or without any for the predicted ones."""
-    known = task.config.label2id if isinstance(task, TextClassification | TokenClassification) else {}
-    known = {} if isinstance(task, Similarity) else known
+    has_labels = isinstance(task, TextClassification | TokenClassification) and not isinstance(task, Similarity)
+    known = task.label2id if has_labels else {}
     if unknown := [label for label in labels if label not in known]:
         has = f"the model has {short_list(known)}" if known else f"{task.name} has no labels"
         raise UserError(f"--labels {unknown[0]}: {has}")
     find = next(function for kind, function in _FINDERS.items() if isinstance(task, kind))
     context = _Context(task, outputs, labels)
     rows = zip(outputs.predictions, features_of_rows(outputs), strict=True)
-    return [Target(number, *fields) for number, row in enumerate(rows) for fields in find(context, *row)]
+    return [target for number, row in enumerate(rows) for target in find(context, number, *row)]
 
 
 def features_of_rows(outputs: Outputs) -> list[list[int]]:
@@ -78,22 +78,24 @@ class _Context(NamedTuple):
     labels: Sequence[str]
 
 
-def _classes(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _classes(context: _Context, row: int, prediction: Prediction, features: list[int]) -> Iterator[Target]:
     """Each label for each window; the number of a regression."""
-    config = context.task.config
+    task = context.task
     names = context.labels or prediction.get("labels") or [prediction.get("label")]
     if "labels" in prediction and not (context.labels or prediction["labels"]):
         names = [max(prediction["scores"], key=prediction["scores"].get)]  # the nearest to being predicted
     for name in names:
-        label = 0 if name is None else config.label2id[name]
+        label = 0 if name is None else task.label2id[name]
         for feature in features:
-            yield feature, "score" if name is None else name, np.eye(config.num_labels)[label]
+            yield Target(row, feature, "score" if name is None else name, np.eye(len(task.id2label))[label])
 
 
-def _tags(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _tags(context: _Context, row: int, prediction: Prediction, features: list[int]) -> Iterator[Target]:
     """The mean log-odds of the tags of each entity, or of each word's tag if tags do not name entities."""
-    ids, tags = context.task.config.label2id, prediction["tags"]
-    for first, last, name in context.task.spans(tags):
+    task, tags = context.task, prediction["tags"]
+    assert isinstance(task, TokenClassification)
+    ids = task.label2id
+    for first, last, name in task.spans(tags):
         chosen = set(tags[first:last]) & set(context.labels) if context.labels else name != "O"
         if not chosen:
             continue
@@ -103,11 +105,11 @@ def _tags(context: _Context, prediction: dict, features: list[int]) -> Iterator[
             if len(places):
                 weights = np.zeros((len(words), len(ids)))
                 weights[places, [ids[tags[word]] for word in words[places]]] = 1 / len(places)
-                yield feature, f"{name}: {' '.join(prediction['tokens'][first:last])}", weights
+                yield Target(row, feature, f"{name}: {' '.join(prediction['tokens'][first:last])}", weights)
                 break
 
 
-def _answer(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _answer(context: _Context, row: int, prediction: Prediction, features: list[int]) -> Iterator[Target]:
     """The score of the answer in the window with all of it and most context, or of "no answer" in the first window."""
     best, most = (features[0], 0, 0), (0, -1)  # tokens of the answer, and of the context on its shorter side
     for feature in features if prediction["answer"] else ():
@@ -124,23 +126,23 @@ def _answer(context: _Context, prediction: dict, features: list[int]) -> Iterato
     feature, start, end = best
     weights = np.zeros((len(context.outputs.features[feature]["input_ids"]), 2))
     weights[start, 0] = weights[end, 1] = 1
-    yield feature, prediction["answer"] or "no answer", weights
+    yield Target(row, feature, prediction["answer"] or "no answer", weights)
 
 
-def _choice(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _choice(context: _Context, row: int, prediction: Prediction, features: list[int]) -> Iterator[Target]:
     """The score of the predicted choice, which the model computes without the others."""
-    yield features[0], prediction["text"], np.ones(1), prediction["choice"]
+    yield Target(row, features[0], prediction["text"], np.ones(1), prediction["choice"])
 
 
-def _similarity(context: _Context, prediction: dict, features: list[int]) -> Iterator[tuple]:
+def _similarity(context: _Context, row: int, prediction: Prediction, features: list[int]) -> Iterator[Target]:
     """The cosine as a function of each text; the vector of the other text is constant."""
     first, second = features
     for feature, other, name in ((first, second, "text"), (second, first, "text_pair")):
         vector = np.asarray(context.outputs.logits[other], dtype=np.float64)
-        yield feature, f"similarity, words of {name}", vector / np.linalg.norm(vector)
+        yield Target(row, feature, f"similarity, words of {name}", vector / np.linalg.norm(vector))
 
 
-_FINDERS: dict[type[Task], Callable] = {
+_FINDERS: dict[type[Task], Callable[[_Context, int, Prediction, list[int]], Iterator[Target]]] = {
     Similarity: _similarity,
     TextClassification: _classes,
     TokenClassification: _tags,
