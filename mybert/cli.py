@@ -10,7 +10,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from mybert import __version__
 from mybert.artifacts.places import check_places, places
@@ -185,7 +185,8 @@ def completion(shell: str) -> str:
     commands = root.add_subparsers()
     for name, command in COMMANDS.items():
         parser = build_parser(options_without_import(command.settings_types()), f"mybert {name}")
-        for action in parser._actions:
+        actions: list[Any] = parser._actions  # shtab reads an attribute of theirs
+        for action in actions:
             if action.type is str and not action.choices:
                 action.complete = shtab.FILE
         commands.add_parser(name, parents=[parser], add_help=False, help=command.summary)

@@ -1,10 +1,12 @@
 """The ASGI application of a service: routes, access, limits and errors."""
 
 import asyncio
+import functools
 import hmac
 import logging
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +22,7 @@ from mybert.common.errors import cause
 from mybert.common.json_io import MAX_DEPTH, parse_json, unwritable
 from mybert.serving import embedding_forms, prediction_forms
 from mybert.serving.batching import Batcher, Job, Overloaded
-from mybert.serving.checkpoint import MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedCheckpoint
+from mybert.serving.checkpoint import MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, Served, ServedEncoder, ServedIndex
 from mybert.serving.forms import Form, Refused, Work, encoded, error_response, http_error, own_error, work_of
 from mybert.serving.metrics import Metrics
 from mybert.serving.settings import ServeSettings
@@ -34,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Service:
-    """The service of one checkpoint.
+    """The service of a checkpoint or an index.
 
     Attributes:
         metrics: what `/metrics` shows.
@@ -42,8 +44,8 @@ class Service:
         is_stopping: whether new requests are refused.
     """
 
-    def __init__(self, served: ServedCheckpoint, settings: ServeSettings, api_key: str | None):
-        self.checkpoint, self._settings = served, settings
+    def __init__(self, served: Served, settings: ServeSettings, api_key: str | None):
+        self.served, self._settings = served, settings
         self._beside = served.beside()
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode()
         self.in_progress, self.is_stopping, self._bytes = 0, False, 0
@@ -108,11 +110,12 @@ class Service:
         results = await self._compute(rows, tokens)
         return await self._apart(is_large, lambda _: work.answer(results))
 
-    async def _apart(self, is_large: bool, function, *arguments: Any) -> Any:
-        """Calls a function with a checkpoint as its last argument, in a thread if it may take long."""
+    async def _apart(self, is_large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function with what is served as its last argument, in a thread if it may take long."""
         if not is_large:
-            return function(*arguments, self.checkpoint)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments, self._beside)
+            return function(*arguments, self.served)
+        call = functools.partial(function, *arguments, self._beside)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _check_key(self, request: Request) -> None:
         given = request.headers.get("authorization", "").encode()
@@ -149,7 +152,7 @@ class Service:
             raise
         return b"".join(parts)
 
-    def _work(self, form: Form, body: bytes, served: ServedCheckpoint) -> Work:
+    def _work(self, form: Form, body: bytes, served: Served) -> Work:
         if body.count(b",") > (most := self._settings.max_tokens):  # before objects are made of them
             raise Refused(413, f"more than {most:,} values; send several requests")
         try:
@@ -161,7 +164,7 @@ class Service:
             raise Refused(400, problem)
         return work_of(form, served, given)
 
-    async def _compute(self, rows: list, tokens: list[int]) -> list:
+    async def _compute(self, rows: list[Any], tokens: list[int]) -> list[Any]:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
         job = Job(rows, tokens, lambda: loop.call_soon_threadsafe(done.set))
         try:
@@ -189,25 +192,14 @@ class Service:
     async def _info(self, request: Request) -> Response:
         """TEI's `/info`, and the routes and limits of the service."""
         self._check_key(request)
-        served, settings = self.checkpoint, self._settings
-        pooling = settings.pooling or ("+".join(served.embedder.modules.poolings) if served.embedder else "mean")
-        kind: dict[str, Any] = {"embedding": {"pooling": pooling}}
-        if served.predictor is not None:
-            labels = served.predictor.task.config
-            name = "reranker" if labels.num_labels == 1 else "classifier"
-            kind = {name: {"id2label": labels.id2label, "label2id": labels.label2id}}
-        index = {}
-        if served.index is not None:
-            counts = {"documents": len(served.index), "passages": served.index.passages}
-            index = {"index": counts | {"reranker": settings.reranker}}
+        served, settings = self.served, self._settings
         facts = {
             "model_id": served.name,
             "model_sha": None,
             "model_dtype": "int8" if served.is_int8 else settings.dtype,
-            "model_type": kind,
+            **served.facts(),
             "task": served.task,
             "routes": sorted(self._forms),
-            **index,
             "max_concurrent_requests": settings.max_requests,
             "max_input_length": served.max_length,
             "max_batch_tokens": served.max_tokens_per_batch,
@@ -231,7 +223,7 @@ class Service:
     async def _models(self, request: Request) -> Response:
         """OpenAI's `/v1/models`."""
         self._check_key(request)
-        model = {"id": self.checkpoint.name, "object": "model", "created": 0, "owned_by": "mybert"}
+        model = {"id": self.served.name, "object": "model", "created": 0, "owned_by": "mybert"}
         return JSONResponse({"object": "list", "data": [model]})
 
 
@@ -262,11 +254,11 @@ class _Endpoint:
             service.metrics.answered(self._path, status, time.monotonic() - began)
 
 
-def forms(served: ServedCheckpoint) -> dict[str, Form]:
+def forms(served: Served) -> dict[str, Form]:
     """The request form of each path, as far as the checkpoint supports it."""
-    if served.index is not None:
+    if isinstance(served, ServedIndex):
         return {"/search": embedding_forms.search, "/": embedding_forms.search}
-    if served.predictor is None:
+    if isinstance(served, ServedEncoder):
         return {
             "/": embedding_forms.embed,
             "/embed": embedding_forms.embed,
@@ -277,7 +269,7 @@ def forms(served: ServedCheckpoint) -> dict[str, Form]:
     if served.task != "text-classification":
         return {"/predict": prediction_forms.predict}
     predict, rerank = prediction_forms.predict, prediction_forms.rerank
-    is_reranker = served.predictor.task.config.num_labels == 1
+    is_reranker = len(served.predictor.task.id2label) == 1
     first = rerank if is_reranker else predict
     return {"/predict": predict, **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), rerank), "/": first}
 

@@ -9,12 +9,12 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mybert.common.machine import threads
 
-Function = Callable[[list, Callable[[int], object]], Sequence]
+Function = Callable[[list[Any], Callable[[int], object]], Iterable[Any]]
 """From rows to a result for each row. It calls its second argument after each batch of the model."""
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Abandoned(Exception):
 class Job:
     """The rows of a request. The computing thread calls `on_done` when `results` is complete or `error` is set."""
 
-    def __init__(self, rows: Sequence, tokens: Sequence[int], on_done: Callable[[], object]):
+    def __init__(self, rows: Sequence[Any], tokens: Sequence[int], on_done: Callable[[], object]):
         self.rows, self.tokens, self.on_done = rows, tokens, on_done
         self.is_cancelled = False
         self.results: list[Any] = [None] * len(rows)
@@ -154,7 +154,8 @@ class Batcher:
     def _take(self) -> list[Slice]:
         """Fills a batch from the jobs in turns."""
         turns = deque(self._queue)
-        share, left, batch = self._max_tokens_per_batch // len(turns), self._max_tokens_per_batch, []
+        share, left = self._max_tokens_per_batch // len(turns), self._max_tokens_per_batch
+        batch: list[Slice] = []
         while turns and (not batch or turns[0].tokens[turns[0].taken] <= left):
             job = turns.popleft()
             batch.append(job.take(min(share, left)))

@@ -1,12 +1,13 @@
-"""The loaded checkpoint of a service: its functions, and the number of tokens of a row."""
+"""The loaded model of a service: the head of a task, an encoder or an index."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
+from transformers import PreTrainedModel
 
-from modeling_mybert import MyBertPreTrainedModel
 from mybert.common.errors import UserError
 from mybert.common.hub import name_for_others
 from mybert.embedding.embedder import Embedder
@@ -14,6 +15,7 @@ from mybert.embedding.settings import EncodingSettings
 from mybert.explanation.similarity import is_encoder
 from mybert.inference.batches import token_limit
 from mybert.inference.logits import logits_of_rows
+from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.predictor import Part, Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
@@ -28,82 +30,93 @@ CHARACTERS_PER_TOKEN = 16  # more than any language has on average
 _LONGEST_WORD = 100  # characters, and at most tokens, of a word; a longer one is [UNK]
 
 
-class ServedCheckpoint:
-    """A checkpoint with the head of a task, an encoder, or an index with its encoder.
+class _Served(ABC):
+    """What a service answers with: a model, and the limits of a request.
 
     Attributes:
         name: the Hub name, or the last part of the folder.
-        task: name of the task; None for encoders.
-        compute: what the model computes: vectors from the token ids of texts, or logits from features. It calls its
-            second argument after each batch.
-        predictor: the predictor of a task head; None for encoders.
-        embedder: the embedder of an encoder; None for task heads.
-        index: the index that is searched; None for a checkpoint.
+        task: name of the task; None without the head of one.
+        max_tokens_per_batch: by default twice a batch of the model, which splits it by length: batches of similar
+            lengths are faster.
     """
 
-    def __init__(self, settings: ServeSettings):
+    task: str | None = None
+
+    def __init__(self, settings: ServeSettings, model: PreTrainedModel | OnnxModel, max_length: int):
         self.settings, self.name = settings, name_for_others(settings.model)
-        self.compute: Callable[[list, Callable[[int], object]], Sequence]
-        self.predictor: Predictor | None = None
-        self.embedder: Embedder | None = None
-        self.task: str | None = None
-        names = ("device", "dtype", "max_length", "max_tokens_per_batch")
-        self._chosen = {name: getattr(settings, name) for name in names}
-        self.index: Index | None = None
-        if is_index(settings.model):
-            self._load_index()
-        elif is_encoder(settings.model):
-            self._load_encoder()
-        else:
-            self._load_task()
+        self.max_length, self.is_int8 = max_length, model.config.int8_outliers is not None
+        self.max_tokens_per_batch = settings.max_tokens_per_batch or 2 * token_limit(None, model.device)
 
     @property
     def max_row_tokens(self) -> int:
         return _MAX_ROW_BATCHES * self.max_tokens_per_batch
 
-    def beside(self) -> "ServedCheckpoint":
-        """This checkpoint with another tokenizer, so that requests do not wait for the tokenization of large ones."""
+    @abstractmethod
+    def compute(self, rows: list[Any], progress: Callable[[int], object]) -> Iterable[Any]:
+        """The result of each row. `progress` is called after each batch."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What `/info` tells of it: TEI's `model_type`, and the size of an index."""
+
+    def beside(self) -> Self:
+        """This model with another tokenizer, so that requests do not wait for the tokenization of large ones."""
+        return self
+
+
+class ServedTask(_Served):
+    """A checkpoint with the head of a task; computes logits from features."""
+
+    def __init__(self, settings: ServeSettings):
+        check_effect(settings, "pooling long_texts", False, "on a task head; remove it")
+        own = PredictorSettings(model=settings.model, **_chosen(settings, "max_length"))
+        self.predictor = predictor = Predictor(own)
+        super().__init__(settings, predictor.model, predictor.task.options.length)
+        self.task, tokenizer = predictor.task.name, predictor.tokenizer
+        self._backend, self._collate = tokenizer.plain_text_backend(), predictor.task.collator(tokenizer)
+
+    def facts(self) -> dict[str, Any]:
+        config = self.predictor.task.config
+        name = "reranker" if config.num_labels == 1 else "classifier"
+        return {"model_type": {name: {"id2label": config.id2label, "label2id": config.label2id}}}
+
+    def beside(self) -> Self:
         other = copy.copy(self)
-        other.predictor = self.predictor and self.predictor.beside()
+        other.predictor = self.predictor.beside()
         return other
 
-    def _load_index(self) -> None:
-        options = {name: self._chosen[name] for name in ("device", "dtype", "max_tokens_per_batch")}
-        self.index = index = Index(self.settings.model, **options)
-        self.embedder = index.encoder.embedder
-        if self.settings.reranker:
-            index.reranker(self.settings.reranker)
-        self.max_length = self.embedder.max_length
-        self.max_tokens_per_batch = self._tokens_per_batch(self.embedder.model)
-        self.compute = lambda queries, progress: _search(index, queries, progress)
+    def compute(self, rows: list[Any], progress: Callable[[int], object]) -> Iterable[Any]:
+        given = self.settings.max_tokens_per_batch
+        return logits_of_rows(self.predictor.model, self._collate, rows, given, progress)
 
-    def _load_task(self) -> None:
-        settings = self.settings
-        check_effect(settings, "pooling long_texts", False, "on a task head; remove it")
-        self.predictor = Predictor(PredictorSettings(model=settings.model, **self._chosen))
-        model, tokenizer, task = self.predictor.model, self.predictor.tokenizer, self.predictor.task
-        self.task, self.max_length = task.name, task.options.max_length
-        self.max_tokens_per_batch, given = self._tokens_per_batch(model), settings.max_tokens_per_batch
-        self._backend, collate = tokenizer.plain_text_backend(), task.collator(tokenizer)
-        self.compute = lambda rows, progress: logits_of_rows(model, collate, rows, given, progress)
+    def tokens_of(self, part: Part) -> int:
+        """About the number of tokens that the model reads for rows; a long text without spaces has more, for its
+        tokenization. Each text is tokenised once.
+        """
+        rows = [row for _, table in part.tables for row in table]
+        texts = list(dict.fromkeys(text for row in rows for value in row.values() for text in _texts_in(value)))
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        tokens = (max(len(e), len(t) // CHARACTERS_PER_TOKEN) for e, t in zip(encodings, texts, strict=True))
+        lengths = dict(zip(texts, tokens, strict=True))
+        return sum(self.predictor.task.tokens_read(row, lambda text: lengths[text]) for row in rows)
 
-    def _load_encoder(self) -> None:
-        settings = self.settings
+
+class ServedEncoder(_Served):
+    """An encoder; computes vectors from the token ids of texts."""
+
+    def __init__(self, settings: ServeSettings):
         long_texts = "window" if settings.long_texts == "window" else "refuse"
-        self.embedder = embedder = Embedder(EncodingSettings(settings.model, long_texts=long_texts, **self._chosen))
-        embedder.check_pooling(settings.pooling)
-        self.max_length = embedder.max_length
-        self.max_tokens_per_batch = self._tokens_per_batch(embedder.model)
-        self.compute = lambda ids, progress: embedder.vectors(ids, settings.pooling, progress)
+        own = EncodingSettings(settings.model, long_texts=long_texts, **_chosen(settings, "max_length"))
+        self.embedder = Embedder(own)
+        self.embedder.check_pooling(settings.pooling)
+        super().__init__(settings, self.embedder.model, self.embedder.max_length)
 
-    def _tokens_per_batch(self, model: MyBertPreTrainedModel) -> int:
-        """Default: twice a batch of the model, which splits it by length: batches of similar lengths are faster."""
-        return self.settings.max_tokens_per_batch or 2 * token_limit(None, model.device)
+    def facts(self) -> dict[str, Any]:
+        pooling = self.settings.pooling or "+".join(self.embedder.modules.poolings)
+        return {"model_type": {"embedding": {"pooling": pooling}}}
 
-    @property
-    def is_int8(self) -> bool:
-        model = (self.predictor or self.embedder).model
-        return model.config.int8_outliers is not None
+    def compute(self, rows: list[Any], progress: Callable[[int], object]) -> Iterable[Any]:
+        return self.embedder.vectors(rows, self.settings.pooling, progress)
 
     def token_ids(self, texts: Sequence[str | list[int]]) -> list[np.ndarray]:
         """Token ids without special tokens; token arrays lose [CLS] and [SEP] at their ends.
@@ -131,16 +144,48 @@ class ServedCheckpoint:
         token_ids = token_ids[1:] if len(token_ids) and token_ids[0] == cls else token_ids
         return token_ids[:-1] if len(token_ids) and token_ids[-1] == sep else token_ids
 
-    def tokens_of(self, part: Part) -> int:
-        """About the number of tokens that the model reads for rows; a long text without spaces has more, for its
-        tokenization. Each text is tokenised once.
-        """
-        rows = [row for _, table in part.tables for row in table]
-        texts = list(dict.fromkeys(text for row in rows for value in row.values() for text in _texts_in(value)))
-        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
-        tokens = (max(len(e), len(t) // CHARACTERS_PER_TOKEN) for e, t in zip(encodings, texts, strict=True))
-        lengths = dict(zip(texts, tokens, strict=True))
-        return sum(self.predictor.task.tokens_read(row, lambda text: lengths[text]) for row in rows)
+
+class ServedIndex(_Served):
+    """An index with its encoder; computes the hits of searches."""
+
+    def __init__(self, settings: ServeSettings):
+        self.index = Index(settings.model, **_chosen(settings))
+        self.embedder = self.index.encoder.embedder
+        if settings.reranker:
+            self.index.reranker(settings.reranker)
+        super().__init__(settings, self.embedder.model, self.embedder.max_length)
+
+    def facts(self) -> dict[str, Any]:
+        counts = {"documents": len(self.index), "passages": self.index.passages}
+        return {
+            "model_type": {"embedding": {"pooling": "+".join(self.embedder.modules.poolings)}},
+            "index": counts | {"reranker": self.settings.reranker},
+        }
+
+    def compute(self, rows: list[Any], progress: Callable[[int], object]) -> Iterable[Any]:
+        """What the index finds for the arguments of each search; a search that cannot be answered has its error."""
+        answers: list[list[dict[str, Any]] | UserError] = []
+        for query in rows:
+            try:
+                answers.append([hit.record() for hit in self.index.search(*query)])
+            except UserError as error:
+                answers.append(error)
+            progress(1)
+        return answers
+
+
+Served = ServedTask | ServedEncoder | ServedIndex
+
+
+def open_served(settings: ServeSettings) -> Served:
+    """Loads the index or the checkpoint of a service; raises a UserError if it cannot be used."""
+    if is_index(settings.model):
+        return ServedIndex(settings)
+    return (ServedEncoder if is_encoder(settings.model) else ServedTask)(settings)
+
+
+def _chosen(settings: ServeSettings, *more: str) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("device", "dtype", "max_tokens_per_batch", *more)}
 
 
 def _texts_in(value: Any) -> Iterator[str]:
@@ -150,15 +195,3 @@ def _texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _texts_in(item)
-
-
-def _search(index: Index, queries: list[tuple], progress: Callable[[int], object]) -> list[list[dict] | UserError]:
-    """What an index finds for the arguments of each search; a search that cannot be answered has its error."""
-    answers: list[list[dict] | UserError] = []
-    for query in queries:
-        try:
-            answers.append([hit.record() for hit in index.search(*query)])
-        except UserError as error:
-            answers.append(error)
-        progress(1)
-    return answers

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +11,13 @@ from mybert.common.errors import UserError, short
 from mybert.common.text_windows import window_count
 from mybert.embedding.vector_files import json_vectors, vector_column
 from mybert.retrieval.records import UnusableQuery
-from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, ServedCheckpoint
+from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, ServedEncoder, ServedIndex
 from mybert.serving.forms import Body, Refused, Work, check_parameters, field, json_bytes, texts_in
 
 _MOST = 1000  # results of a search
 
 
-def embed(served: ServedCheckpoint, body: Body) -> Work:
+def embed(served: ServedEncoder, body: Body) -> Work:
     """TEI's `/embed`: a list of vectors, of length 1 unless `normalize` is false."""
     check_parameters(body)
     items = texts_in(body, "inputs", served)
@@ -25,7 +26,7 @@ def embed(served: ServedCheckpoint, body: Body) -> Work:
     return _embedding_work(served, ids, lambda results: f"[{','.join(_as_json(finish(results)))}]".encode())
 
 
-def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
+def openai_embeddings(served: ServedEncoder, body: Body) -> Work:
     """OpenAI's `/v1/embeddings`: vectors of length 1, as numbers or in base64."""
     items = texts_in(body, "input", served)
     encoding = field(body, "encoding_format", str, "float")
@@ -35,7 +36,7 @@ def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
     finish, model = _finish(served, body, normalize=True), json.dumps(served.name)
     used = sum(len(one) + 2 for one in ids)
 
-    def answer(results: list) -> bytes:
+    def answer(results: list[Any]) -> bytes:
         vectors = finish(results)
         if encoding == "base64":
             texts = [f'"{base64.b64encode(vector.astype("<f4").tobytes()).decode()}"' for vector in vectors]
@@ -49,7 +50,7 @@ def openai_embeddings(served: ServedCheckpoint, body: Body) -> Work:
     return _embedding_work(served, ids, answer)
 
 
-def similarity(served: ServedCheckpoint, body: Body) -> Work:
+def similarity(served: ServedEncoder, body: Body) -> Work:
     """TEI's `/similarity`: cosine similarities of a sentence and others."""
     parameters = check_parameters(body, "truncate")
     inputs = field(body, "inputs", dict)
@@ -57,20 +58,20 @@ def similarity(served: ServedCheckpoint, body: Body) -> Work:
     others = texts_in(inputs, "sentences", served)
     ids = _token_ids(served, [source, *others], field(parameters, "truncate", bool, False))
 
-    def answer(results: list) -> bytes:
+    def answer(results: list[Any]) -> bytes:
         vectors = _normalized(np.stack(results))
         return json_bytes((vectors[1:] @ vectors[0]).astype(float).tolist())
 
     return _embedding_work(served, ids, answer)
 
 
-def _embedding_work(served: ServedCheckpoint, ids: list[np.ndarray], answer: Callable[[list], bytes]) -> Work:
+def _embedding_work(served: ServedEncoder, ids: list[np.ndarray], answer: Callable[[list[Any]], bytes]) -> Work:
     size, overlap = served.max_length - 2, served.embedder.stride
     tokens = [window_count(len(one), size, overlap) * min(len(one) + 2, size + 2) for one in ids]
     return Work(sum(tokens), lambda served: (ids, tokens), answer)
 
 
-def _token_ids(served: ServedCheckpoint, items: list, truncate: bool) -> list[np.ndarray]:
+def _token_ids(served: ServedEncoder, items: list[Any], truncate: bool) -> list[np.ndarray]:
     ids, room = served.token_ids(items), served.max_length - 2
     if truncate or served.settings.long_texts == "truncate":
         return [served.embedder.cut(one) for one in ids]
@@ -81,7 +82,7 @@ def _token_ids(served: ServedCheckpoint, items: list, truncate: bool) -> list[np
     return ids
 
 
-def _finish(served: ServedCheckpoint, body: Body, normalize: bool) -> Callable[[list], np.ndarray]:
+def _finish(served: ServedEncoder, body: Body, normalize: bool) -> Callable[[list[Any]], np.ndarray]:
     """Converts results to float32 vectors (texts, dimensions) as the request specifies."""
     width = served.embedder.width
     size = field(body, "dimensions", int, width)
@@ -98,7 +99,7 @@ def _as_json(vectors: np.ndarray) -> list[str]:
     return json_vectors(vector_column(np.ascontiguousarray(vectors)))
 
 
-def search(served: ServedCheckpoint, body: Body) -> Work:
+def search(served: ServedIndex, body: Body) -> Work:
     """`results` of an index for a `query`, with `top_k`, `mode`, `where` and `rerank` as in `mybert search`."""
     query, top_k = field(body, "query", str), field(body, "top_k", int, 5)
     mode, where = field(body, "mode", str, "hybrid"), field(body, "where", dict, {})
@@ -112,7 +113,7 @@ def search(served: ServedCheckpoint, body: Body) -> Work:
     tokens = 1 + len(query) // CHARACTERS_PER_TOKEN
     arguments = query, top_k, mode, where, served.settings.reranker if rerank else None
 
-    def answer(results: list) -> bytes:
+    def answer(results: list[Any]) -> bytes:
         (outcome,) = results
         if isinstance(outcome, UnusableQuery):
             raise Refused(422, str(outcome))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mybert.common.errors import UserError, short
-from mybert.serving.checkpoint import ServedCheckpoint
+from mybert.serving.checkpoint import Served
 
 Body = Mapping[str, Any]
 
@@ -28,16 +28,17 @@ class Work(NamedTuple):
 
     Attributes:
         tokens: about the number of tokens of its rows.
-        encode: returns the rows for `ServedCheckpoint.compute`, and the number of tokens of each.
+        encode: returns the rows for `Served.compute`, and the number of tokens of each.
         answer: converts the results of the rows to the JSON response.
     """
 
     tokens: int
-    encode: Callable[[ServedCheckpoint], tuple[list, list[int]]]
-    answer: Callable[[list], bytes]
+    encode: Callable[[Any], tuple[list[Any], list[int]]]
+    answer: Callable[[list[Any]], bytes]
 
 
-Form = Callable[[ServedCheckpoint, Body], Work]
+Form = Callable[[Any, Body], Work]
+"""From what is served and a request to its work; each form is for one class of `mybert.serving.checkpoint`."""
 
 
 def field(body: Body, name: str, kind: type, *default: Any) -> Any:
@@ -71,7 +72,7 @@ def check_parameters(body: Body, *names: str) -> Body:
     return parameters
 
 
-def texts_in(body: Body, name: str, served: ServedCheckpoint) -> list[str | list[int]]:
+def texts_in(body: Body, name: str, served: Served) -> list[str | list[int]]:
     """Returns texts or token arrays."""
     value = body.get(name)
     single = isinstance(value, str) or (isinstance(value, list) and bool(value) and type(value[0]) is int)
@@ -86,7 +87,7 @@ def texts_in(body: Body, name: str, served: ServedCheckpoint) -> list[str | list
     return items
 
 
-def check_count(items: list, served: ServedCheckpoint) -> None:
+def check_count(items: list[Any], served: Served) -> None:
     if not items:
         raise Refused(422, "expected at least one text", "Empty")
     if len(items) > served.settings.max_texts:
@@ -102,7 +103,7 @@ def json_list(values: Iterable[Any]) -> bytes:
     return b"[" + b", ".join(map(json_bytes, values)) + b"]"
 
 
-def work_of(form: Form, served: ServedCheckpoint, body: Any) -> Work:
+def work_of(form: Form, served: Served, body: Any) -> Work:
     """Reads a request; a mistake of the client raises `Refused`."""
     if not isinstance(body, dict):
         raise Refused(422, f"expected a JSON object, found {short(body, 40)}")
@@ -118,7 +119,7 @@ def work_of(form: Form, served: ServedCheckpoint, body: Any) -> Work:
     return work
 
 
-def encoded(work: Work, served: ServedCheckpoint) -> tuple[list, list[int]]:
+def encoded(work: Work, served: Served) -> tuple[list[Any], list[int]]:
     """The rows of a request and their tokens; one row may fill a few batches, for which all others have to wait."""
     try:
         rows, tokens = work.encode(served)

@@ -38,11 +38,11 @@ def serve(settings: ServeSettings) -> None:
 def build_server(settings: ServeSettings) -> "Server":
     """Loads the checkpoint and takes the port; see `serve`."""
     from mybert.serving.app import Service
-    from mybert.serving.checkpoint import ServedCheckpoint
+    from mybert.serving.checkpoint import open_served
 
     api_key = settings.api_key or ServeSettings(settings.model, api_key=os.environ.get(API_KEY) or None).api_key
     address = _bind(settings)
-    service = Service(ServedCheckpoint(settings), settings, api_key)
+    service = Service(open_served(settings), settings, api_key)
     gc.collect()
     gc.freeze()  # or every large request would have the model's objects searched
     return Server(service, settings.timeout, address)

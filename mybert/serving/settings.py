@@ -64,7 +64,7 @@ class ServeSettings(AddressOptions, DeviceOptions):
         within="(0, 86400]",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         served = is_index(self.model)
         check_effect(self, "pooling max_length", not served, "on an index; remove it")

@@ -24,7 +24,7 @@ from mybert.inference.cpu.int8 import int8_obstacle
 from mybert.inference.sentence_modules import read_sentence_modules
 from mybert.release.convert.export import export
 from mybert.release.settings import ExportSettings
-from mybert.serving.checkpoint import ServedCheckpoint
+from mybert.serving.checkpoint import open_served
 from mybert.serving.settings import ServeSettings
 from mybert.settings.shared import POOLING_MODES
 
@@ -112,7 +112,7 @@ def test_the_length_of_the_encoder_replaces_that_of_the_tokenizer_and_the_end_is
     texts = [" ".join(f"tree {number}" for number in range(50)), *TEXTS]
     embedder = Embedder(str(folder), device="cpu")
     assert np.abs(embedder.texts(texts) - reference(folder, texts)).max() < 1e-5
-    served = ServedCheckpoint(ServeSettings(model=str(folder), device="cpu"))
+    served = open_served(ServeSettings(model=str(folder), device="cpu"))
     cut = [embedder.cut(ids) for ids in served.token_ids(texts)]
     assert np.abs(np.stack(served.compute(cut, lambda _: None)) - reference(folder, texts)).max() < 1e-5
 
@@ -173,12 +173,12 @@ def test_a_module_of_another_package_is_not_read_as_one_of_sentence_transformers
     (folder / "modules.json").write_text(json.dumps(entries))
     for use in (
         lambda: Embedder(str(folder), device="cpu").texts(TEXTS),
-        lambda: ServedCheckpoint(ServeSettings(model=str(folder), device="cpu")),
+        lambda: open_served(ServeSettings(model=str(folder), device="cpu")),
         lambda: Explainer(str(folder), device="cpu"),
     ):
         with pytest.raises(UserError, match=r"custom\.Pooling is not supported here"):
             use()
-    assert ServedCheckpoint(ServeSettings(model=str(folder), device="cpu", pooling="cls"))
+    assert open_served(ServeSettings(model=str(folder), device="cpu", pooling="cls"))
 
 
 def test_similarities_are_not_explained_if_the_texts_are_changed_first(encoder):
@@ -308,7 +308,7 @@ def test_an_onnx_copy_keeps_the_modules(encoder, tmp_path):
 
 def test_the_service_and_windows_use_the_modules_too(encoder):
     folder = encoder(Pooling(32, "cls"), Dense(32, 8), length=None)
-    served = ServedCheckpoint(ServeSettings(model=str(folder), device="cpu"))
+    served = open_served(ServeSettings(model=str(folder), device="cpu"))
     found = np.stack(served.compute(served.token_ids(TEXTS), lambda _: None))
     assert np.abs(found - reference(folder)).max() < 1e-5
     windows = Embedder(str(folder), device="cpu", long_texts="window", max_length=20)
@@ -328,7 +328,7 @@ def test_what_cannot_be_computed_is_refused_by_name_and_another_pooling_is_not(e
 def test_a_folder_without_a_bert_is_refused_by_the_name_of_its_module(tmp_path, capsys, kind, path):
     entry = {"path": path, "type": f"sentence_transformers.models.{kind}"}
     (tmp_path / "modules.json").write_text(json.dumps([entry]))
-    for use in (Embedder, Explainer, lambda name, **_: ServedCheckpoint(ServeSettings(model=name, device="cpu"))):
+    for use in (Embedder, Explainer, lambda name, **_: open_served(ServeSettings(model=name, device="cpu"))):
         with pytest.raises(UserError, match=rf"begins with sentence_transformers\.models\.{kind}"):
             use(str(tmp_path), device="cpu")
     assert cli.main(["embed", str(tmp_path), "-", "--output", str(tmp_path / "v.npy")]) == 2

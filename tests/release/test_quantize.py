@@ -30,7 +30,7 @@ from mybert.release.hub.handler import EndpointHandler
 from mybert.release.hub.verify import write_reference
 from mybert.release.settings import PushSettings
 from mybert.serving.app import Service
-from mybert.serving.checkpoint import ServedCheckpoint
+from mybert.serving.checkpoint import open_served
 from mybert.serving.settings import ServeSettings
 from tokenization import MyBertTokenizer
 
@@ -335,7 +335,7 @@ def test_all_parameters_are_counted_and_the_service_answers_as_the_python_api(na
     count = count_parameters(open_checkpoint(folder).model)
     assert count == open_checkpoint(str(models(name))).model.num_parameters() == CardData.of(Path(folder)).parameters
     settings = ServeSettings(folder, device="cpu")
-    with TestClient(Service(ServedCheckpoint(settings), settings, None).app) as client:
+    with TestClient(Service(open_served(settings), settings, None).app) as client:
         assert client.get("/info").json()["model_dtype"] == "int8"
         if name == "classifier":
             found = client.post("/predict", json={"rows": TEXTS[:2]}).json()["predictions"]

@@ -224,7 +224,7 @@ def test_rerank_follows_cohere(serve, name, path):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_tokens_of_a_request_are_counted_as_often_as_the_model_reads_them(serve, name):
-    served = serve(name).service.checkpoint
+    served = serve(name).service.served
     context = "sea ann in rome " * 40
     more = {
         "reader": [["who " * many, context] for many in (1, 20, 50, 59)],
