@@ -102,8 +102,8 @@ class PushSettings(Options):
     language: list[str] | None = declare.data(None, "ISO 639 codes of the languages of the text, such as en de")
     example: list[str] | None = declare.repository(
         None,
-        "texts for the examples and the widget of the model card, such as one of each class; they are published "
-        "(default: two sentences in the language of the model)",
+        "texts for the examples and the widget of the model card, such as one of each class, or a query and "
+        "passages for a model that searches; they are published (default: two sentences in the language of the model)",
     )
     exclude: list[str] | None = declare.repository(
         None, "additional files and folders to leave out, such as 'drafts/*'; training checkpoints are always left out"

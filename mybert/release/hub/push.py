@@ -23,6 +23,12 @@ from mybert.release.settings import PushSettings
 _LONG_SECTIONS = ("How to use", "Citation")  # of the card
 NOT_VERIFIED = "This upload was not verified (`--no-verify`)."
 
+_EXAMPLES = {
+    **dict.fromkeys(("text-classification", "token-classification"), "one of each class"),
+    **dict.fromkeys(("sentence-similarity", "text-ranking"), "a query and passages"),
+}
+"""Texts that show what a model does, by its task on the Hub."""
+
 
 def push(settings: PushSettings) -> Published | None:
     """Bundles a checkpoint, verifies the bundle, publishes it, downloads it and verifies the download.
@@ -56,11 +62,8 @@ def push(settings: PushSettings) -> Published | None:
             print(f"\n{_without_examples(str(card))}\n")
             if missing := [f"--{name}" for name in ("license", "language") if not getattr(settings, name)]:
                 print(f"the card lacks metadata: add {' and '.join(missing)}")
-            if not settings.example and card.data.get("pipeline_tag") in (
-                "text-classification",
-                "token-classification",
-            ):
-                print("the card has general examples: add --example with texts of your own, such as one of each class")
+            if not settings.example and (advice := _EXAMPLES.get(card.data.get("pipeline_tag"))):
+                print(f"the card has general examples: add --example with texts of your own, such as {advice}")
             return None
         published = publish(bundle, settings, pin)
         if settings.verify:
