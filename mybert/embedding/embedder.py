@@ -197,7 +197,7 @@ class Embedder:
         unpooled = 0
         if not modules.pools_prompt and (prompt := self.default_prompt if prompt is None else prompt):
             unpooled = min(1 + len(self.encode([""], prompt)[0]), self.max_length - 1)
-        parts, room = [], self.max_length - 2
+        parts, room = list[Tensor](), self.max_length - 2
         if self.long_texts == "truncate":
             self.truncated += sum(len(of_text) > room for of_text in ids)
             ids = [self.cut(of_text) for of_text in ids]

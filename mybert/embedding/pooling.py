@@ -117,11 +117,10 @@ def _vectors(
     inputs = packed_inputs([window.ids for window in batch], model.device)
     last = all(layer in (-1, model.config.num_hidden_layers) for layer in layers)
     output = model(**inputs, output_hidden_states=False if last else layers)
-    rows = np.concatenate([window.rows for window in batch])
-    kept = np.flatnonzero(rows != _NO_ROW)
-    rows = torch.from_numpy(rows[kept]).to(model.device)
-    positions = np.concatenate([window.start + np.arange(len(window.ids)) for window in batch])[kept]
-    positions = torch.from_numpy(positions).to(model.device)
+    owners = np.concatenate([window.rows for window in batch])
+    places = np.concatenate([window.start + np.arange(len(window.ids)) for window in batch])
+    kept = np.flatnonzero(owners != _NO_ROW)
+    rows, positions = (torch.from_numpy(of_tokens[kept]).to(model.device) for of_tokens in (owners, places))
     if pooler:
         return output.pooler_output.float(), rows, positions
     states = [output.last_hidden_state] if last else [output.hidden_states[i] for i in layers]

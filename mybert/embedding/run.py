@@ -22,6 +22,9 @@ from mybert.io.documents import Document, Problems
 from mybert.io.record_formats import rename_taken
 from mybert.io.stored_texts import StoredTexts, store_texts
 
+_Rows = tuple[np.ndarray, dict[str, pa.Array], np.ndarray]
+"""(R,) the text of each vector; columns of the texts; (R, H) vectors."""
+
 
 def embed(settings: EmbedSettings) -> Path:
     """Writes a vector for each text, or for each word of each text, and prints a summary.
@@ -152,14 +155,16 @@ def _join(parts: Parts, count: int, path: Path) -> None:
                     writer(batch)
 
 
-def _text_rows(stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable):
-    """(R,) the text of each vector; columns of the texts; (R, H) vectors."""
+def _text_rows(
+    stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable[[int], object]
+) -> _Rows:
     vectors = embedder.texts(stored["text"].to_pylist(), settings.pooling, progress)
     return np.arange(len(stored)), {"text": stored["text"]}, vectors
 
 
-def _word_rows(stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable):
-    """As `_text_rows`, for words."""
+def _word_rows(
+    stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable[[int], object]
+) -> _Rows:
     word_vectors = embedder.words(stored["text"].to_pylist(), progress)
     start, end = np.concatenate([words.spans for words in word_vectors]).T
     columns = {

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +29,11 @@ OF_QUERY = ("query_number", "query", "rank")
 _SHOWN_CHARACTERS = 200
 
 
-Answers = Callable[[list[str], int], list[list[dict]]]
+Answers = Callable[[list[str], int], list[list[dict[str, Any]]]]
 """From queries, and the number of queries before them, to the results of each, the best first."""
 
 
-def search(settings: SearchSettings, answers: Answers | None = None) -> list[dict]:
+def search(settings: SearchSettings, answers: Answers | None = None) -> list[dict[str, Any]]:
     """Finds the texts that are nearest to each query; prints them and writes `settings.output`.
 
     Queries are encoded with the model and settings in the manifest of the vectors. The model is loaded once; lines of
@@ -67,7 +68,7 @@ def search(settings: SearchSettings, answers: Answers | None = None) -> list[dic
             results += shown
             count += 1
     if settings.output:
-        _write(settings, results)
+        _write(settings.output, settings, results)
     if settings.vectors.endswith(".npy"):
         no_texts = "has no texts; rows count from 0. `mybert embed` writes the texts to .parquet and .jsonl"
         print(f"{settings.vectors} {no_texts}")
@@ -79,7 +80,7 @@ def _of_vectors(settings: SearchSettings) -> Answers:
     path = Path(settings.vectors)
     embedder, pooling = _load(settings, path)
 
-    def answers(queries: list[str], before: int) -> list[list[dict]]:
+    def answers(queries: list[str], before: int) -> list[list[dict[str, Any]]]:
         encoded = normalize(torch.from_numpy(_vectors(embedder, queries, pooling, settings, before)))
         nearest = _nearest(path, encoded, settings.top_k)
         return [
@@ -163,9 +164,9 @@ def _vectors(
     return embedder.vectors(encoded, pooling, prompt=prompt)
 
 
-def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict]]]:
+def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[float, dict[str, Any]]]]:
     """The `top_k` best (score, columns) of each query, best first; of equal scores the first in the file."""
-    best: list[list[tuple[float, dict]]] = [[] for _ in queries]
+    best: list[list[tuple[float, dict[str, Any]]]] = [[] for _ in queries]
     for block, columns_of in read_vectors(path):
         if block.shape[1] != queries.shape[1]:
             raise UserError(
@@ -185,7 +186,7 @@ def _nearest(path: Path, queries: torch.Tensor, top_k: int) -> list[list[tuple[f
     return best
 
 
-def _shown(result: dict, is_passage: bool) -> tuple[float, str, str]:
+def _shown(result: dict[str, Any], is_passage: bool) -> tuple[float, str, str]:
     text, marks = str(result.get("text", "-")), result["highlights"] if is_passage else []
     begin = marks[0][0] - _SHOWN_CHARACTERS // 2 if marks else 0  # with the first word of the query
     for start, end in reversed(marks):
@@ -208,8 +209,8 @@ def _excerpt(text: str, begin: int) -> str:
     return line if len(line) <= _SHOWN_CHARACTERS else f"{excerpt(line, _SHOWN_CHARACTERS)} …"
 
 
-def _write(settings: SearchSettings, results: list[dict]) -> None:
-    with staged_file(settings.output, [settings.vectors], overwrite=settings.overwrite) as path:
+def _write(output: str, settings: SearchSettings, results: list[dict[str, Any]]) -> None:
+    with staged_file(output, [settings.vectors], overwrite=settings.overwrite) as path:
         path.write_text("".join(map(json_line, results)), encoding="utf-8", newline="\n")
         inputs = {"vectors": identity(settings.vectors)}
         write_manifest(path.parent, "search", settings=settings, inputs=inputs, counts={"results": len(results)})

@@ -73,7 +73,7 @@ class EncodingSettings(DeviceOptions):
         least=0,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "layers", bool(self.layers), "at least one layer")
         if self.prompt is not None and self.prompt_name is not None:
@@ -98,7 +98,7 @@ class EmbedSettings(TextInputs, EngineOption, ResumeOptions, EncodingSettings):
         choices=POOLINGS,
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "output", Path(self.output).suffix in FORMATS, f"a file name with {' or '.join(FORMATS)}")
         self.check_files(self.inputs)
@@ -146,7 +146,7 @@ class SearchSettings(DeviceOption, OverwriteOption):
     )
     output: str | None = declare.output(None, "also write the results to this file as JSON lines", writes=FILE)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not self.is_index:
             expected = f"an index, or a file name with {' or '.join(FORMATS)}"

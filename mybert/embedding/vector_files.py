@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from mybert.common.errors import UserError, cause
 VECTOR = "vector"
 ROWS_PER_BLOCK = 8192
 Write = Callable[[pa.RecordBatch], object]
+Block = tuple[np.ndarray, Callable[[int], dict[str, Any]]]
+"""(R, H) float32, and a function from a row of the block to its other columns."""
 
 
 def vector_column(vectors: np.ndarray) -> pa.FixedSizeListArray:
@@ -66,11 +69,8 @@ WRITERS = {".npy": _npy_writer, ".parquet": _parquet_writer, ".jsonl": _jsonl_wr
 """Writer by suffix: a context whose value writes a record batch."""
 
 
-def read_vectors(path: Path) -> Iterator[tuple[np.ndarray, Callable[[int], dict]]]:
-    """Yields blocks of a vector file: (R, H) float32, and a function from a row of the block to its other columns.
-
-    Rows of .npy have the column `text_number` alone.
-    """
+def read_vectors(path: Path) -> Iterator[Block]:
+    """Yields the blocks of a vector file. Rows of .npy have the column `text_number` alone."""
     start = 0
     try:
         for block, columns_of in _READERS[path.suffix](path):
@@ -85,22 +85,25 @@ def read_vectors(path: Path) -> Iterator[tuple[np.ndarray, Callable[[int], dict]
         raise UserError(f"{path} cannot be read as vectors ({cause(error)}); make it by `mybert embed`") from error
 
 
-def _read_npy(path: Path):
+def _read_npy(path: Path) -> Iterator[Block]:
     vectors = np.load(path, mmap_mode="r")
     for start in range(0, len(vectors), ROWS_PER_BLOCK):
         block = np.asarray(vectors[start : start + ROWS_PER_BLOCK], dtype=np.float32)
-        yield block, lambda row, start=start: {"text_number": start + row}
+        yield block, [{"text_number": number} for number in range(start, start + len(block))].__getitem__
 
 
-def _read_parquet(path: Path):
+def _read_parquet(path: Path) -> Iterator[Block]:
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS_PER_BLOCK):
-            vectors, others = batch[VECTOR], batch.drop_columns([VECTOR])
-            block = vectors.flatten().to_numpy().astype(np.float32, copy=False).reshape(len(batch), -1)
-            yield block, lambda row, others=others: others.slice(row, 1).to_pylist()[0]
+        yield from map(_parquet_block, file.iter_batches(ROWS_PER_BLOCK))
 
 
-def _read_jsonl(path: Path):
+def _parquet_block(batch: pa.RecordBatch) -> Block:
+    vectors, others = batch[VECTOR], batch.drop_columns([VECTOR])
+    block = vectors.flatten().to_numpy().astype(np.float32, copy=False).reshape(len(batch), -1)
+    return block, lambda row: others.slice(row, 1).to_pylist()[0]
+
+
+def _read_jsonl(path: Path) -> Iterator[Block]:
     with path.open(encoding="utf-8") as file:
         while rows := [json.loads(line) for line in islice(file, ROWS_PER_BLOCK)]:
             block = np.array([row.pop(VECTOR) for row in rows], dtype=np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from mybert.artifacts.manifest import (
     ANALYSIS,
@@ -34,8 +34,7 @@ from mybert.common.tables import print_table
 from mybert.evaluation.analysis import Evaluation, Matrix, analyse, check_slices, intervals
 from mybert.evaluation.confidence import Suspect, find_suspects, find_wrong_tags, ranks_labels
 from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
-from mybert.inference.logits import logits_of, token_count
-from mybert.inference.onnx_model import OnnxModel
+from mybert.inference.logits import Model, logits_of, token_count
 from mybert.inference.task_checkpoint import load_finetuned
 from mybert.reports.checks.evaluation import better_than
 from mybert.rows.splits import Split
@@ -95,7 +94,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
 
 
 def evaluate_rows(
-    model: PreTrainedModel | OnnxModel,
+    model: Model,
     task: Task,
     tokenizer: PreTrainedTokenizerBase,
     rows: Dataset,

@@ -14,14 +14,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mybert.common.errors import UserError
 from mybert.inference.batches import batches, token_limit
 from mybert.inference.onnx_model import OnnxModel
+from mybert.inference.sentence_modules import TextVectors
 from mybert.tasks.base import Task
 
 _READ_AT_ONCE = 10_000  # features sorted by length together
+Model = PreTrainedModel | OnnxModel | TextVectors
+"""What gives logits."""
 _TARGETS = {"labels", "start_positions", "end_positions"}
 
 
 def logits_of(
-    model: PreTrainedModel | OnnxModel,
+    model: Model,
     task: Task,
     tokenizer: PreTrainedTokenizerBase,
     features: Dataset,
@@ -44,7 +47,7 @@ def as_rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def logits_of_rows(
-    model: PreTrainedModel | OnnxModel,
+    model: Model,
     collate: Callable[..., Any],
     rows: Sequence[Mapping[str, Any]],
     max_tokens_per_batch: int | None = None,
@@ -70,7 +73,7 @@ def logits_of_rows(
     return all_logits
 
 
-def inputs_of(model: PreTrainedModel | OnnxModel, features: Dataset) -> Dataset:
+def inputs_of(model: Model, features: Dataset) -> Dataset:
     """The columns of features that are arguments of the model, without targets."""
     arguments = _arguments(getattr(type(model), "forward", type(model).__call__))
     return features.select_columns([name for name in features.column_names if name in arguments])
@@ -95,7 +98,7 @@ def _batch(rows: list[Mapping[str, Any]], collate: Callable[..., Any]) -> Mappin
 
 
 @torch.inference_mode()
-def _forward(model: PreTrainedModel | OnnxModel, batch: Mapping[str, Tensor], device: torch.device) -> np.ndarray:
+def _forward(model: Model, batch: Mapping[str, Tensor], device: torch.device) -> np.ndarray:
     logits = logits_in(model(**{name: tensor.to(device) for name, tensor in batch.items()}))
     if not logits.isfinite().all():
         raise UserError("the model's logits are NaN or infinite: its weights are damaged, or its training has failed")

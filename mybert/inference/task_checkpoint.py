@@ -23,6 +23,7 @@ from mybert.inference.checkpoint import (
     refuse_other_vocabulary,
     trained_tokens,
 )
+from mybert.inference.logits import Model
 from mybert.inference.onnx_model import OnnxModel, onnx_file
 from mybert.rows.labels import MULTI, REGRESSION
 from mybert.tasks import ALIASES, TASKS, task_class, task_of_architecture
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 class Finetuned(NamedTuple):
     """A model with the head of a task, in evaluation mode on its device."""
 
-    model: PreTrainedModel | OnnxModel
+    model: Model
     tokenizer: MyBertTokenizer
     task: Task
 

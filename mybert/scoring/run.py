@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems
 from mybert.io.record_formats import TextColumn, rename_taken
 from mybert.io.stored_texts import StoredTexts, store_texts
-from mybert.scoring.scorer import Scorer, TextScore, bits_per_character
+from mybert.scoring.scorer import MaskedWordsScore, Scorer, TextScore, bits_per_character
 from mybert.scoring.settings import ScoreSettings
 
 _TEXTS_AT_ONCE = 64
@@ -64,7 +64,7 @@ def score(settings: ScoreSettings) -> Path:
             counts={"texts": texts.count, **counts, "tokens_read": scorer.tokens_read, "skipped": texts.skipped},
             metrics=metrics,
         )
-    rows = [("pairs" if settings.pairs else "texts", texts.count)]
+    rows: list[tuple[str, float]] = [("pairs" if settings.pairs else "texts", texts.count)]
     rows += [(f"skipped: {reason}", number) for reason, number in sorted(texts.skipped.items())]
     rows += [(name.replace("_", " "), value) for name, value in {**counts, **metrics}.items()]
     if settings.masking == "whole-word":
@@ -77,7 +77,7 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
     """Reports texts without a token, and pairs without a second text."""
     kept = []
     for text in texts:
-        values = [text.text, *(text.others.get(name) for name in columns[1:])]
+        values: list[Any] = [text.text, *(text.others.get(name) for name in columns[1:])]
         if not isinstance(values[-1], str):
             is_there = columns[-1] in text.others
             detail = "" if is_there else _pair_column(columns[-1]).others([columns[0], *text.others])
@@ -96,7 +96,7 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
 
 
 def scored_lines(
-    settings: ScoreSettings, scorer: Scorer, texts: list[str], others: Sequence[dict], first_number: int
+    settings: ScoreSettings, scorer: Scorer, texts: list[str], others: Sequence[dict[str, Any]], first_number: int
 ) -> Iterator[Scored]:
     """
     Args:
@@ -116,9 +116,7 @@ def scored_lines(
 def _of_texts(scorer: Scorer, texts: list[str], within_word: bool) -> Iterator[Scored]:
     for text, text_score in zip(texts, scorer.texts(texts, within_word), strict=True):
         record = {
-            "text": text,
-            "log_probability": round(text_score.log_probability, _DIGITS),
-            "bits_per_character": round(text_score.bits_per_character, _DIGITS),
+            **_record(text, text_score),
             "tokens": text_score.tokens,
             "token_log_probabilities": text_score.log_probabilities.round(_DIGITS).tolist(),
         }
@@ -143,11 +141,8 @@ def _of_pairs(scorer: Scorer, texts: dict[str, list[str]], within_word: bool) ->
 
 def _of_words(scorer: Scorer, texts: list[str], first_number: int) -> Iterator[Scored]:
     for text, text_score in zip(texts, scorer.masked_words(texts, first_number), strict=True):
-        bits = text_score.bits_per_character
         record = {
-            "text": text,
-            "log_probability": round(text_score.log_probability, _DIGITS),
-            "bits_per_character": None if bits is None else round(bits, _DIGITS),
+            **_record(text, text_score),
             "words": text_score.words,
             "word_log_probabilities": text_score.log_probabilities.round(_DIGITS).tolist(),
             "correct": text_score.correct.tolist(),
@@ -161,11 +156,20 @@ def _of_words(scorer: Scorer, texts: list[str], first_number: int) -> Iterator[S
         yield record, counts | decisions | {"nats": -text_score.log_probability}
 
 
+def _record(text: str, scored: TextScore | MaskedWordsScore) -> dict[str, Any]:
+    bits = scored.bits_per_character
+    return {
+        "text": text,
+        "log_probability": round(scored.log_probability, _DIGITS),
+        "bits_per_character": None if bits is None else round(bits, _DIGITS),
+    }
+
+
 def _sums(text_score: TextScore) -> dict[str, float]:
     return {"tokens": len(text_score.tokens), "characters": text_score.characters, "nats": -text_score.log_probability}
 
 
-def corpus_metrics(sums: Counter) -> dict[str, float]:
+def corpus_metrics(sums: defaultdict[str, float]) -> dict[str, float]:
     """The scores of all texts together.
 
     Returns:
@@ -184,9 +188,9 @@ def corpus_metrics(sums: Counter) -> dict[str, float]:
     return metrics
 
 
-def _write(settings: ScoreSettings, scorer: Scorer, texts: StoredTexts, path: Path) -> Counter:
+def _write(settings: ScoreSettings, scorer: Scorer, texts: StoredTexts, path: Path) -> defaultdict[str, float]:
     """Returns the sums over all texts."""
-    sums: Counter = Counter()
+    sums: defaultdict[str, float] = defaultdict(int)
     number = 0
     with (
         path.open("w", encoding="utf-8", newline="\n") as file,
@@ -199,7 +203,8 @@ def _write(settings: ScoreSettings, scorer: Scorer, texts: StoredTexts, path: Pa
                 lines = scored_lines(settings, scorer, part["text"].to_pylist(), others, number)
                 places = part.select(["source", "line"]).to_pylist()
                 for (record, added), place, other in zip(lines, places, others, strict=True):
-                    sums.update(added)
+                    for name, value in added.items():
+                        sums[name] += value
                     record = {"text_number": number, **place} | record
                     file.write(json_line({**rename_taken(other, record), **record}))
                     number += 1

@@ -71,7 +71,7 @@ class MaskedWordsScore(_Score):
     unknown: int
 
 
-def bits_per_character(log_probability: float, characters: int) -> float:
+def bits_per_character(log_probability: float, characters: float) -> float:
     return -log_probability / math.log(2) / characters
 
 
@@ -153,7 +153,7 @@ class Scorer:
         """
         added = AddedTokens(self.tokenizer)
         words = [split_words(text, added) for text in text_list(texts)]
-        copies, owners, bounds = [], [], [0]
+        copies, owners, bounds = list[Copy](), list[int](), [0]
         for number, text in enumerate(words, first_number):
             encodings = self.backend.encode_batch(text, add_special_tokens=False)
             masked = [is_masked(number, place) for place in range(len(text))]
@@ -174,7 +174,7 @@ class Scorer:
         """
         scores, hits = np.zeros(count), np.zeros(count, dtype=np.int8)
         for batch in batches(copies, lambda copy: len(copy.ids), self.max_tokens_per_batch):
-            sequences, places, targets, rows, start = [], [], [], [], 0
+            sequences, places, targets, rows, start = [], [], [], list[int](), 0
             for ids, masked, scored, row in batch:
                 sequence = ids.copy()
                 sequence[list(masked)] = self.tokenizer.mask_token_id

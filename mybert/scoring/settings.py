@@ -48,7 +48,7 @@ class ScoreSettings(TextInputs, OverwriteOption, ScoringSettings):
         None, "two columns with minimal pairs, such as good,bad; counts how often the first text scores higher"
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "output", Path(self.output).suffix == ".jsonl", "a file name with .jsonl")
         if self.pairs is not None:

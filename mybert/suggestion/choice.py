@@ -63,7 +63,7 @@ def uncertainty_of(prediction: Mapping[str, Any], threshold: float) -> tuple[flo
     scores = prediction["scores"]
     if "labels" in prediction:
         near = {name: _nearness(score, threshold) for name, score in scores.items()}
-        name = max(near, key=near.get)
+        name = max(near, key=near.__getitem__)
         return near[name], f"{name!r} has {scores[name]:.2f}, its threshold is {threshold:.2f}"
     first, second = sorted(scores, key=lambda name: -scores[name])[:2]
     return (

@@ -34,7 +34,7 @@ from mybert.tasks.reading import input_texts
 class _Candidate(NamedTuple):
     """A row of the pool: as given, its columns, its texts in a plain form, and what the model says."""
 
-    given: dict | str
+    given: dict[str, Any] | str
     row: dict[str, Any]
     plain: Row
     prediction: dict[str, Any]
@@ -54,14 +54,15 @@ def suggest(settings: SuggestSettings) -> Path:
     read = [*settings.inputs, *settings.labelled]
     with staged_file(settings.output, read, overwrite=settings.overwrite) as path:
         predictor = Predictor(settings)
-        _check_model(settings, predictor)
+        encoder = _encoder(settings, predictor)
         known = checked_parts(settings.labelled, settings.errors, predictor) if settings.labelled else ()
         labelled = [rows for part in known for _, rows in part.tables]
         rows, pool = _most_uncertain(settings, predictor, labelled)
         if not pool:
             given = ", ".join(settings.inputs)
             raise UserError(f"{given}: no row is left that is unlike the labelled rows")
-        suggestions = _choose(settings, predictor, pool, labelled)
+        suggestions = _choose(settings, predictor, encoder, pool, labelled)
+        assert settings.format is not None  # the settings have chosen it
         model = Path(settings.model).name
         write_rows_to_label(path, suggestions, settings.format, model, predictor.task, settings.spreadsheet_safe)
         write_manifest(
@@ -88,19 +89,22 @@ def suggest(settings: SuggestSettings) -> Path:
     return Path(settings.output)
 
 
-def _check_model(settings: SuggestSettings, predictor: Predictor) -> None:
-    task = predictor.task
+def _encoder(settings: SuggestSettings, predictor: Predictor) -> TextVectors:
+    """The mean hidden states of a model, which has to give probabilities of labels."""
+    task, model = predictor.task, predictor.model
     if task.name not in ("text-classification", "token-classification") or task.config.problem_type == REGRESSION:
         kind = "regression" if task.config.problem_type == REGRESSION else task.name
         raise UserError(
             f"expected a model of text-classification with labels or of token-classification, found {kind} in "
             f"{settings.model}, which gives no probabilities of labels; label random rows instead"
         )
-    if isinstance(predictor.model, OnnxModel):
+    if isinstance(model, OnnxModel):
         raise UserError(
             f"suggest compares the hidden states of rows, which the ONNX model {settings.model} lacks; use the "
             "checkpoint that it was exported from"
         )
+    encoder: Any = model.base_model
+    return TextVectors(encoder, None, settings.model)
 
 
 def _most_uncertain(
@@ -117,7 +121,7 @@ def _most_uncertain(
     with Bar(desc="predicting", unit="features") as bar:
         for part in checked_parts(settings.inputs, settings.errors, predictor):
             count += len(part.numbers)
-            given = dict(zip(part.numbers, part.given, strict=True))
+            given: dict[int, Any] = dict(zip(part.numbers, part.given, strict=True))
             for numbers, rows, _, _, predictions in predictor.outputs(part, bar.update):
                 plain = _plain_rows(rows, predictor.task)
                 similar = nearly_equal(plain, known)
@@ -138,7 +142,7 @@ def _most_uncertain(
     return count, pools[every_has_label]
 
 
-def _has_label(given: dict | str, row: Mapping[str, Any], task: Task) -> bool:
+def _has_label(given: dict[str, Any] | str, row: Mapping[str, Any], task: Task) -> bool:
     values = [given.get(name) for name in label_columns(row, task)] if isinstance(given, dict) else []
     return not all(is_missing(value) or value == [] for value in values)
 
@@ -150,14 +154,14 @@ def _plain_rows(rows: Dataset | MemoryRows, task: Task) -> list[Row]:
 def _choose(
     settings: SuggestSettings,
     predictor: Predictor,
+    encoder: TextVectors,
     pool: Sequence[_Candidate],
     labelled: Sequence[Dataset | MemoryRows],
 ) -> list[RowToLabel]:
     names = dict.fromkeys(name for candidate in pool for name in candidate.row)
     table = MemoryRows({name: [candidate.row.get(name) for candidate in pool] for name in names})
-    vectors = _vectors(settings, predictor, table)
-    known = [_vectors(settings, predictor, rows) for rows in labelled]
-    known = np.concatenate(known) if known else vectors[:0]
+    vectors = _vectors(settings, predictor, encoder, table)
+    known = np.concatenate([vectors[:0], *(_vectors(settings, predictor, encoder, rows) for rows in labelled)])
     weights = np.array([candidate.uncertainty for candidate in pool], dtype=np.float32)
     chosen: list[int] = []
     for row in facility_location(vectors, weights, known):
@@ -174,9 +178,10 @@ def _choose(
     return suggestions
 
 
-def _vectors(settings: SuggestSettings, predictor: Predictor, rows: Dataset | MemoryRows) -> np.ndarray:
+def _vectors(
+    settings: SuggestSettings, predictor: Predictor, encoder: TextVectors, rows: Dataset | MemoryRows
+) -> np.ndarray:
     """(rows, H) the mean hidden state of the tokens of each row."""
     features = predictor.features(rows)
-    model, limit = TextVectors(predictor.model.base_model, None, settings.model), settings.max_tokens_per_batch
-    means = logits_of(model, predictor.task, predictor.tokenizer, features, limit)
+    means = logits_of(encoder, predictor.task, predictor.tokenizer, features, settings.max_tokens_per_batch)
     return mean_by_row(means, features, len(rows)).astype(np.float32)

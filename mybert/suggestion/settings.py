@@ -48,7 +48,7 @@ class SuggestSettings(PredictSettings):
     max_windows: int | None = field(default=None, init=False)
     choice_labels: str | None = field(default=None, init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         suffix = Path(self.output).suffix
         if self.format is None:
