@@ -112,7 +112,7 @@ def _exchanged(task: Task, one: Rows, other: Rows, samples: int, rng: np.random.
     """(1 + R,) differences of each metric without an exchange, and after predictions of random rows were exchanged."""
     size = len(one.places)
     predictions, references = [*one.predictions, *other.predictions], [*one.references, *other.references]
-    parts = []
+    parts: list[dict[str, np.ndarray]] = []
     for count in chunks(samples, size):
         swapped = rng.integers(2, size=(count, size)).astype(bool)
         swapped = swapped if parts else np.insert(swapped, 0, values=False, axis=0)
@@ -155,12 +155,10 @@ def _group(
 ) -> dict[str, Any]:
     if len(places) < _LEAST:
         return {"group": value, "rows": len(places)}
-    sides = [[rows.select(places) for rows in runs] for runs in (one, other)]
-    scores = [
-        float(np.mean([task.score(rows.predictions, rows.references)[metric] for rows in runs])) for runs in sides
-    ]
-    estimate = differences(task, *sides, _PERMUTATIONS, seed)[metric]
-    return {"group": value, "rows": len(places), "scores": scores, "difference": estimate.difference, "p": estimate.p}
+    one, other = ([rows.select(places) for rows in runs] for runs in (one, other))
+    means = [float(np.mean([run[metric] for run in scores(task, runs)])) for runs in (one, other)]
+    estimate = differences(task, one, other, _PERMUTATIONS, seed)[metric]
+    return {"group": value, "rows": len(places), "scores": means, "difference": estimate.difference, "p": estimate.p}
 
 
 def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict[str, Any]]:

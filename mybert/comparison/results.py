@@ -63,7 +63,7 @@ def _metric(settings: CompareSettings, task: Task, sides: Sequence[Side]) -> str
 
 
 def _comparison(
-    settings: CompareSettings, task: Task, metric: str, first: Side, side: Side, changed: Sequence[Mapping]
+    settings: CompareSettings, task: Task, metric: str, first: Side, side: Side, changed: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     by_metric = differences(task, first.rows, side.rows, settings.bootstrap, settings.seed)
     right = sum(row["became"] in ("right", "better") for row in changed)

@@ -1,15 +1,14 @@
 """The task of runs whose models are not loaded: it scores their predictions as `mybert evaluate` does."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short, short_list, warn_once
 from mybert.comparison.sides import Rows, Side
-from mybert.rows.labels import is_not_finite, label_name, number
+from mybert.rows.labels import MULTI, REGRESSION, SINGLE, is_not_finite, label_name, number
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
-from mybert.tasks.label_kinds import MULTI, REGRESSION, SINGLE
 
 
 def task_of(sides: Sequence[Side]) -> Task:
@@ -61,11 +60,11 @@ def _problem(every: Sequence[Rows]) -> str:
     first = every[0].predictions[0]
     if isinstance(every[0].references[0], list):
         return MULTI
-    numbers = [number(target) for target in every[0].references]
-    if None not in numbers:
+    numbers = _numbers(every[0].references)
+    if numbers is not None:
         _check_finite(every)
-    predicted = [number(one.get("score", one.get("label"))) for rows in every for one in rows.predictions]
-    if None in numbers or None in predicted or ("label" in first and "scores" in first):
+    predicted = _numbers(_value(one) for rows in every for one in rows.predictions)
+    if numbers is None or predicted is None or ("label" in first and "scores" in first):
         return SINGLE
     if "label" in first and all(x == int(x) for x in (*numbers, *predicted)):  # class numbers
         return SINGLE
@@ -75,17 +74,26 @@ def _problem(every: Sequence[Rows]) -> str:
             "predicted class, such as 1 from 0.5"
         )
     for rows in every:
-        rows.predictions[:] = [{"score": number(one.get("score", one.get("label")))} for one in rows.predictions]
+        rows.predictions[:] = [{"score": number(_value(one))} for one in rows.predictions]
         rows.references[:] = numbers
     return REGRESSION
+
+
+def _value(prediction: Mapping[str, Any]) -> Any:
+    return prediction.get("score", prediction.get("label"))
+
+
+def _numbers(values: Iterable[Any]) -> list[float] | None:
+    """Values that are all numbers; None for others."""
+    numbers = [number(value) for value in values]
+    return None if None in numbers else [value for value in numbers if value is not None]
 
 
 def _check_finite(every: Sequence[Rows]) -> None:
     """Raises a UserError if a prediction of a number is infinite or NaN."""
     for rows in every:
         for place, one in zip(rows.places, rows.predictions, strict=True):
-            value = one.get("score", one.get("label"))
-            if is_not_finite(value):
+            if is_not_finite(value := _value(one)):
                 raise UserError(
                     f"{rows.source}, {rows.unit} {place}: the prediction is {value}, and the references are numbers; "
                     "predict a finite number"
@@ -147,7 +155,7 @@ def _check_names(every: Sequence[Rows], problem: str) -> None:
             )
 
 
-def _names(prediction: dict, problem: str) -> list[str]:
+def _names(prediction: dict[str, Any], problem: str) -> list[str]:
     return prediction["labels"] if problem == MULTI else [prediction["label"]]
 
 

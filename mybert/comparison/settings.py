@@ -44,7 +44,7 @@ class CompareSettings(OutputFolder):
     )
     seed: int = declare.seeds(42, "random seed of samples and permutations")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check(self, "runs", len(self.runs) > 1, "two or more")
         for run in self.runs:

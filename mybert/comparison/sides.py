@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 
     Attributes:
         predictions: as `mybert predict` writes them.
-        references: the target of each row; None where a file has none.
+        references: the target of each row; all None if the file has none.
         inputs: the columns of each row, without predictions.
         places: the number of each row in its file, from 1.
         columns: all that the file has.
@@ -37,20 +37,26 @@ class Rows(NamedTuple):
 
     source: str
     predictions: list[dict[str, Any]]
-    references: list[Any] | None
+    references: list[Any]
     inputs: list[dict[str, Any]]
     places: list[int]
     columns: Sequence[str] = ()
     unit: str = "row"
 
+    @property
+    def has_references(self) -> bool:
+        return self.references[0] is not None
+
     def select(self, order: Sequence[int]) -> "Rows":
         """The rows in another order."""
 
-        def taken(values: list | None) -> list | None:
-            return None if values is None else [values[place] for place in order]
+        def taken(values: list[Any]) -> list[Any]:
+            return [values[place] for place in order]
 
-        columns = (self.predictions, self.references, self.inputs, self.places)
-        return Rows(self.source, *map(taken, columns), self.columns, self.unit)
+        predictions, references = taken(self.predictions), taken(self.references)
+        return Rows(
+            self.source, predictions, references, taken(self.inputs), taken(self.places), self.columns, self.unit
+        )
 
 
 @dataclass
@@ -86,7 +92,7 @@ def read_sides(settings: CompareSettings) -> list[Side]:
         raise UserError(f"the runs have different tasks ({listed}); compare runs of one task")
     every = [rows for side in sides for rows in side.rows]
     _check_columns(settings, sides, every)
-    first = next((rows for rows in every if rows.references is not None), None)
+    first = next((rows for rows in every if rows.has_references), None)
     if first is None:
         raise UserError(
             f"{sides[0].rows[0].source} has no references; name their column by --columns reference=COLUMN"
@@ -172,10 +178,9 @@ def _read_table(path: Path, settings: CompareSettings) -> Rows:
     if not predictions:
         raise UserError(f"{path} holds no rows")
     predictions, references = [*map(_prediction, _as_lists(predictions))], _as_lists(references)
-    if lacking := [place for place, target in zip(places, references, strict=True) if target is None]:
-        if len(lacking) < len(places):
-            raise UserError(f"{path}, {unit} {lacking[0]}: no reference; every row needs one")
-        references = None
+    lacking = [place for place, target in zip(places, references, strict=True) if target is None]
+    if 0 < len(lacking) < len(places):
+        raise UserError(f"{path}, {unit} {lacking[0]}: no reference; every row needs one")
     return Rows(str(path), predictions, references, inputs, places, list(columns), unit)
 
 
@@ -184,11 +189,11 @@ def _as_lists(values: list[Any]) -> list[Any]:
     return [expand_label(value, None) for value in values] if all(map(looks_like_list, values)) else values
 
 
-def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[Any, Any, dict]:
+def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[Any, Any, dict[str, Any]]:
     """Prediction, reference and input of a record. Columns that `--columns` names are read where a file has them."""
     given, named = _input_of(fields), settings.named("reference")
-    ours = given is not None and not {*settings.named("prediction")} & {*fields}
-    if ours:  # a line of predictions.jsonl, or of the output of `mybert predict`
+    # a line of predictions.jsonl, or of the output of `mybert predict`
+    if given is not None and not {*settings.named("prediction")} & {*fields}:
         prediction = {name: fields[name] for name in _OF_PREDICTION if name in fields}
         cells = [name for name, value in prediction.items() if isinstance(value, str) and name not in _TEXTS]
         prediction |= {name: of_cell(prediction[name]) for name in cells}
@@ -203,9 +208,8 @@ def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tup
         )
     rest = {column: x for column, x in fields.items() if column != name}
     known, reference = _first(rest, (*named, *_REFERENCES))
-    rest.pop(known, None)
-    kept = {column: x for column, x in rest.items() if column not in _PLACES and column not in ("score", "scores")}
-    return value, reference, kept
+    left_out = (known, *_PLACES, "score", "scores")
+    return value, reference, {column: x for column, x in rest.items() if column not in left_out}
 
 
 def _input_of(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -239,14 +243,14 @@ def _shared_columns(every: Sequence[Rows]) -> list[str]:
 
     def is_target(name: str) -> bool:
         return any(
-            rows.references is not None
+            rows.has_references
             and all(_same(row[name], target) for row, target in zip(rows.inputs, rows.references, strict=True))
             for rows in every
         )
 
     def is_score(name: str) -> bool:
         numbers = [number(row[name]) for rows in every for row in rows.inputs]
-        return None not in numbers and not all(value == int(value) for value in numbers)
+        return None not in numbers and not all(value is not None and value.is_integer() for value in numbers)
 
     columns = sorted(name for name in shared if not is_target(name))
     return [name for name in columns if not is_score(name)] or columns
@@ -275,26 +279,23 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
         alike = [
             places.get(_key(row, names), []) for row in first.inputs
         ]  # a text may occur more often in one of them
-        targets = first.references or [None] * len(alike)
-        order = [_take(*pair, rows.references) for pair in zip(alike, targets, strict=True)]
-        if None in order:
+        order = [_take(*pair, rows.references) for pair in zip(alike, first.references, strict=True)]
+        if -1 in order:
             raise UserError(f"the runs have different rows{_difference(rows, first, names)}; evaluate all on one file")
         rows = rows.select(order)
-    if rows.references is None:
-        return rows._replace(references=first.references)
-    for place, (found, expected) in enumerate(zip(rows.references, first.references, strict=True)):
-        if not _same(found, expected):
+    for place, own, expected in zip(rows.places, rows.references, first.references, strict=True):
+        if rows.has_references and not _same(own, expected):
             raise UserError(
-                f"the reference of {rows.unit} {rows.places[place]} is {short(found)} in {rows.source} and "
+                f"the reference of {rows.unit} {place} is {short(own)} in {rows.source} and "
                 f"{short(expected)} in {first.source}; evaluate all on one file"
             )
     return rows._replace(references=first.references)
 
 
-def _take(same: list[int], target: Any, references: Sequence[Any] | None) -> int | None:
-    """Removes the last of some places, or the last whose reference is `target`."""
-    fitting = (n for n in reversed(range(len(same))) if references and _same(references[same[n]], target))
-    return same.pop(next(fitting, -1)) if same else None
+def _take(same: list[int], target: Any, references: Sequence[Any]) -> int:
+    """Removes the last of some places whose reference is `target`, or else the last; -1 if there is none."""
+    fitting = (n for n in reversed(range(len(same))) if _same(references[same[n]], target))
+    return same.pop(next(fitting, -1)) if same else -1
 
 
 def _key(row: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ _EXAMPLES_OF = 500  # rows they are taken from
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # of files that only give examples
 
 
-def recorded_samples(name: str) -> dict[str, list[dict]]:
+def recorded_samples(name: str) -> dict[str, list[dict[str, str]]]:
     """Held-out words and pairs that a pretraining folder records; empty if there are none, or the file is damaged."""
     path, keys = Path(name) / SAMPLES, {"words": ("before", "after"), "pairs": ("a", "b")}
     with contextlib.suppress(FileNotFoundError, *_DAMAGED):

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
@@ -17,7 +18,7 @@ TEXT_FILES = [*PLAIN_TEXT, *READERS]
 
 def read_texts(path: str, column: str) -> tuple[list[Document], str]:
     """The texts of a file, and a line about what was skipped; each line of a plain text is a text."""
-    skipped: Counter = Counter()
+    skipped: Counter[str] = Counter()
     documents = list(
         read_documents(
             [path], text_column=column, errors="skip", plain_text="line", skipped=skipped, with_other_columns=True
@@ -37,7 +38,7 @@ def answer_file(head: Head, path: str, output: Path) -> None:
     first, *others = head.columns_of_files
     documents, _ = read_texts(path, first)
 
-    def rows() -> Iterator[list]:
+    def rows() -> Iterator[list[Any]]:
         yield ["line", "prediction", "probability", "error", *(f"input.{name}" for name in (first, *others))]
         for document in documents:
             texts = [document.text, *(document.others.get(name) for name in others)]
@@ -46,7 +47,7 @@ def answer_file(head: Head, path: str, output: Path) -> None:
     write_cells(output, rows(), spreadsheet_safe=True)
 
 
-def _answer(head: Head, texts: list) -> tuple[str, float | str, str]:
+def _answer(head: Head, texts: list[Any]) -> tuple[str, float | str, str]:
     """Prediction, probability and error. Several masks have their words and the product of their probabilities."""
     missing = [name for name, text in zip(head.columns_of_files, texts, strict=True) if not isinstance(text, str)]
     if missing:
@@ -56,8 +57,9 @@ def _answer(head: Head, texts: list) -> tuple[str, float | str, str]:
     except UserError as error:
         return "", "", str(error)
     if not head.columns:
-        name = max(answer.shares, key=answer.shares.get)
-        return name, round(answer.shares[name], 4), ""
+        shares: Any = answer.shares  # probabilities
+        name = max(shares, key=shares.__getitem__)
+        return name, round(shares[name], 4), ""
     best = {mask: (word, share) for mask, word, share in reversed(answer.rows)}  # the most probable word is the first
     probability = 1.0
     for _, share in best.values():

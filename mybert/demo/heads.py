@@ -40,7 +40,7 @@ class Answer:
 
     shares: Mapping[str, float] | str = ""
     marked: Marked | None = None
-    rows: Sequence[Sequence] = ()
+    rows: Sequence[Sequence[Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _index(index: Index) -> Head:
 # Pretrained models
 
 
-def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict]]) -> list[Head]:
+def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict[str, str]]]) -> list[Head]:
     heads, kind = [], type(checkpoint.model).__name__.removeprefix("MyBertFor")
     if kind in ("PreTraining", "MaskedLM"):
         mask = checkpoint.tokenizer.mask_token
@@ -126,8 +126,13 @@ def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict]]) -> li
         examples = [[pair["a"], pair["b"]] for pair in samples.get("pairs", ())]
         examples += [["The door was open.", "He went into the house."], ["The door was open.", "Seven is a number."]]
         fields, follows = {"First text": 3, "Second text": 3}, partial(_next_sentence, checkpoint)
-        more = {"examples": examples[:EXAMPLES], "columns_of_files": ("text", "text_pair")}
-        heads.append(Head("Next sentence", fields, follows, "Second text", **more))
+        heads.append(
+            Head(
+                *("Next sentence", fields, follows, "Second text"),
+                examples=examples[:EXAMPLES],
+                columns_of_files=("text", "text_pair"),
+            )
+        )
     return heads
 
 
@@ -180,7 +185,7 @@ def _similarity(predictor: SimilarityPredictor) -> Head:
     explainer = Explainer(predictor)
 
     def answer(first: str, second: str) -> Answer:
-        (prediction,) = explainer([(first, second)])
+        prediction: Any = explainer((first, second))
         marked = [part for one in prediction["explanations"] for part in [*coloured(prediction, one), ("\n", None)]]
         rows = [row for one in prediction["explanations"] for row in values(one)]
         return Answer(f"{prediction['similarity']:.3f}", marked, rows)
@@ -204,7 +209,7 @@ def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
     explainer, inputs = Explainer(predictor), predictor.task.trained_inputs or ("text",)
 
     def answer(*texts: str) -> Answer:
-        (prediction,) = explainer([tuple(texts)])
+        prediction: Any = explainer(texts)
         one = of_all_windows(prediction["explanations"])
         shares = prediction["scores"] if "scores" in prediction else f"{prediction['score']:.3f}"
         return Answer(shares, coloured(prediction, one), values(one))
@@ -219,7 +224,7 @@ def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
 
 def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(text: str) -> Answer:
-        prediction = predictor(text)
+        prediction: Any = predictor(text)
         if "entities" in prediction:
             spans = [(e["start"], e["end"], e["type"], e["score"]) for e in prediction["entities"]]
         else:
@@ -232,14 +237,14 @@ def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:
 
     examples = examples or [["Ann lives in Rome."]]
     columns = ("text", "label", "probability")
-    names = {name.removeprefix("B-") for name in predictor.task.config.id2label.values() if name[:2] != "I-"}
+    names = {name.removeprefix("B-") for name in predictor.task.id2label.values() if name[:2] != "I-"}
     labels = sorted(names - {"O"})
     return Head("Tag", {"Text": 4}, answer, "Found", "Labels", columns, examples, predictor, labels=labels)
 
 
 def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(question: str, context: str) -> Answer:
-        prediction = predictor((question, context))
+        prediction: Any = predictor((question, context))
         spans = [(prediction["start"], prediction["end"], "answer")] if prediction["answer"] else []
         rows = [(span["answer"], round(span["score"], 3)) for span in prediction["n_best"]]
         return Answer(prediction["answer"] or "no answer", parts(context, spans), rows)
@@ -252,7 +257,7 @@ def _answers(predictor: Predictor, examples: list[list[str]]) -> Head:
 def _choices(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(context: str, choices: str) -> Answer:
         lines = [line for line in choices.split("\n") if line.strip()]
-        prediction = predictor({"context": context, "choices": lines})
+        prediction: Any = predictor({"context": context, "choices": lines})
         return Answer(dict(zip(lines, prediction["scores"], strict=True)))
 
     examples = examples or [["The door was open.", "He went in.\nSeven is a number."]]
@@ -281,9 +286,9 @@ def coloured(prediction: Mapping[str, Any], one: Mapping[str, Any]) -> Marked:
     return marked
 
 
-def of_all_windows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, list[dict]]:
+def of_all_windows(explanations: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """The words of the first target in all windows of a text; a word that two windows read has its mean value."""
-    words: dict[tuple[str, int], list[dict]] = {}
+    words: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for one in explanations:
         if one["target"] == explanations[0]["target"]:
             for word in one["words"]:

@@ -15,7 +15,7 @@ import torch
 from mybert.common.errors import UserError, needing
 from mybert.common.hub import name_for_others
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
-from mybert.demo.heads import TITLE, Answer, Head, Marked, heads_of
+from mybert.demo.heads import TITLE, Answer, Head, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
 from mybert.inference.predict import write_predictions
 from mybert.inference.prediction_files import write_table
@@ -56,7 +56,7 @@ def build_page(models: Sequence[str], device: str = "auto") -> gr.Blocks:
     names = {name: name_for_others(name) for name in models}
     if len(set(names.values())) < len(names):
         names = {name: f"{shown} ({number})" for number, (name, shown) in enumerate(names.items(), 1)}
-    groups: dict[tuple, dict[str, Head]] = {}
+    groups: dict[tuple[str, ...], dict[str, Head]] = {}
     for name in models:
         for head in heads_of(name, device):
             groups.setdefault((head.title, *head.fields), {})[names[name]] = head
@@ -148,7 +148,7 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
     """
     components: list[tuple[Any, Callable[[Answer], Any]]] = []
 
-    def add(component: Callable, value: Callable[[Answer], Any], **options: Any) -> None:
+    def add(component: Callable[..., Any], value: Callable[[Answer], Any], **options: Any) -> None:
         components.append((component(value(first) if first else None, **options), value))
 
     if head.shares:
@@ -166,7 +166,7 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
     return components
 
 
-def _marked(parts: Marked | Sequence, labels: Sequence[str]) -> str:
+def _marked(parts: Sequence[tuple[str, Any]], labels: Sequence[str]) -> str:
     """HTML of a marked text, with the colours of reports and of `mybert explain`: blue words raise the score, orange
     ones lower it, and each label has its colour.
     """
@@ -225,7 +225,7 @@ def _file_part(heads: dict[str, Head]) -> None:
 
 def _search_tab(heads: dict[str, Head]) -> None:
     """A search in a file of one's own, by vectors that are computed when it is chosen."""
-    predictors = {name: head.source for name, head in heads.items()}
+    predictors = [head.source for head in heads.values() if isinstance(head.source, SimilarityPredictor)]
     gr.Markdown("Choose a file: lines of text, or a table. The texts that are most similar to a query are shown.")
     given, state = gr.File(label="Texts", file_types=TEXT_FILES, elem_classes="choose-file"), gr.State()
     column = gr.Textbox(label="Column of the texts in a table", value="text")
@@ -235,21 +235,21 @@ def _search_tab(heads: dict[str, Head]) -> None:
     with gr.Row():
         tables = [gr.Dataframe(headers=["score", "text"], label=name, interactive=False, wrap=True) for name in heads]
 
-    def read(path: str | None, name: str) -> tuple:
+    def read(path: str | None, name: str) -> tuple[Any, str]:
         if not path:
             return None, ""
         with _shown_errors(path):
             documents, line = read_texts(path, name)
             texts = [document.text for document in documents]
-            return (texts, [_vectors(p, texts) for p in predictors.values()]), line
+            return (texts, [_vectors(predictor, texts) for predictor in predictors]), line
 
-    def search(texts: tuple | None, words: str) -> Any:
+    def search(texts: tuple[list[str], list[torch.Tensor]] | None, words: str) -> Any:
         words = _plain(words)
         if not texts or not words.strip():
             raise _error("Choose a file and write a query.")
         lines, vectors = texts
         results = []
-        for predictor, some in zip(predictors.values(), vectors, strict=True):
+        for predictor, some in zip(predictors, vectors, strict=True):
             top = (some @ _vectors(predictor, [words])[0]).topk(min(_TOP, len(lines)))
             results.append([[round(score, 4), lines[i]] for score, i in zip(*(t.tolist() for t in top), strict=True)])
         return _outputs(results)
@@ -259,7 +259,7 @@ def _search_tab(heads: dict[str, Head]) -> None:
     gr.on(triggers, search, [state, query], tables, concurrency_id="model", api_name="search")
 
 
-def _outputs(values: list) -> Any:
+def _outputs(values: list[Any]) -> Any:
     """Values of components as Gradio takes them: a list, or the value of the only one."""
     return values if len(values) > 1 else values[0]
 

@@ -22,7 +22,7 @@ class DemoSettings(AddressOptions, DeviceOption):
     )
     port: int = declare.service(7860, "Port; 0 takes a free one.", kw_only=True, within="[0, 65535]")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if len(set(self.models)) < len(self.models):
             raise UserError(f"--models {' '.join(self.models)}: a checkpoint is named twice; name each once")
