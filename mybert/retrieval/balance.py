@@ -50,7 +50,7 @@ def balance(
     split = sentence_splitter(language)
     draw = random.Random(0)
     places = draw.sample(range(len(texts)), min(len(texts), 5 * _SAMPLE))
-    by_sentence, by_title = [], []
+    by_sentence, by_title = list[tuple[str, str]](), list[tuple[str, str]]()
     for place in places:
         sentences = [" ".join(one.split()) for one in split(texts[place][:_CHARACTERS])]
         long = [number for number, one in enumerate(sentences) if count_words(one) >= _LEAST_WORDS]

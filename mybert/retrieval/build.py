@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from mybert.artifacts.manifest import MANIFEST, files_of
 from mybert.artifacts.resume import describe_rows_job, finished_run, work_folder
@@ -38,7 +39,7 @@ def build_index(settings: IndexSettings) -> Path:
     """
     began, output = time.monotonic(), Path(settings.output)
     options = {name: getattr(settings, name) for name in ("device", "dtype", "max_tokens_per_batch")}
-    skipped: Counter = Counter()
+    skipped: Counter[str] = Counter()
     if settings.changes:
         index = Index(output, model=settings.model, **options)
         index.encoder  # noqa: B018  # the model is checked before anything is deleted
@@ -63,7 +64,8 @@ def build_index(settings: IndexSettings) -> Path:
             index.finish(job.digest)
             del index  # Windows renames no folder with mapped files
         index = Index(output)
-    rows = [*counts.items(), *((f"skipped: {reason}", number) for reason, number in sorted(skipped.items()))]
+    rows: list[tuple[str, Any]] = list(counts.items())
+    rows += [(f"skipped: {reason}", number) for reason, number in sorted(skipped.items())]
     rows += [("documents in the index", len(index)), ("passages in the index", index.passages)]
     rows.append((f"weight of BM25 in hybrid scores, 0 to {LARGEST:g}", f"{index.store.manifest['words_weight']:g}"))
     size = sum(path.stat().st_size for path in files_of(str(output)))
@@ -81,7 +83,7 @@ def _print_sizes(index: Index, settings: IndexSettings) -> None:
         )
 
 
-def _add(index: Index, settings: IndexSettings, skipped: Counter) -> dict[str, int]:
+def _add(index: Index, settings: IndexSettings, skipped: Counter[str]) -> dict[str, int]:
     texts: set[str] = set()
 
     def watched() -> Iterator[IndexedDocument]:
@@ -97,7 +99,7 @@ def _add(index: Index, settings: IndexSettings, skipped: Counter) -> dict[str, i
     return counts
 
 
-def _documents(settings: IndexSettings, skipped: Counter) -> Iterator[IndexedDocument]:
+def _documents(settings: IndexSettings, skipped: Counter[str]) -> Iterator[IndexedDocument]:
     """The documents of the inputs, in order. Their ids are a column such as `id`, or where they are in the inputs."""
     problems, seen = Problems(settings.errors, skipped), set()
     documents: Iterable[Document] = read_documents(

@@ -53,7 +53,7 @@ class Judgements(NamedTuple):
     """Grades by query and document, and the numbers of those that were left out, by reason."""
 
     grades: dict[str, dict[str, int]]
-    left_out: Counter
+    left_out: Counter[str]
 
 
 def id_of(value: Any) -> str:
@@ -78,7 +78,7 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
     Raises:
         UserError: a text has no id or no words (with `errors` strict), or two have the same id.
     """
-    entries, places, problems = Texts([], [], []), {}, Problems(errors, Counter())
+    entries, places, problems = Texts([], [], []), dict[str, str](), Problems(errors, Counter())
     for source in find_sources(names):
         for key, title, text, place in _rows(source, what, problems):
             if key is None or not key.strip():
@@ -166,7 +166,7 @@ def _tagged(name: str) -> Iterator[_Row]:
 
 
 def _table(source: Source, problems: Problems) -> Iterator[_Row]:
-    columns = next((record.fields for record in _peek(source) if record.fields), {})
+    columns: dict[str, Any] = next((record.fields for record in _peek(source) if record.fields), {})
     text = next(iter(usual_columns(columns, _TEXTS)), "text")
     titles, ids = usual_columns(columns, ["title"]), usual_columns(columns, IDS)
     column = TextColumn(text, f"expected a column for the text, such as {', '.join(_TEXTS[:3])}")
@@ -193,7 +193,7 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
         errors: `strict` raises for a judgement that cannot be read, or whose query or document is unknown; `skip`
             leaves it out.
     """
-    problems, grades = Problems(errors, Counter()), {}
+    problems, grades = Problems(errors, Counter()), dict[str, dict[str, int]]()
     queries, documents = set(queries), set(documents)
     known = short(min(documents, default=""), 60)
     for place, query, document, grade in _judgements(name, problems):
@@ -275,10 +275,12 @@ def _delimiter(line: str, kind: str) -> str | None:
 
 def _named(name: str, place: str, fields: dict[str, Any], problems: Problems) -> Iterator[tuple[str, str, str, str]]:
     """The judgement of a row with names."""
-    columns = [next(iter(usual_columns(fields, names)), None) for names in _JUDGEMENT]
-    for column, names in zip(columns, _JUDGEMENT, strict=True):
-        if column is None:
+    columns = []
+    for names in _JUDGEMENT:
+        usual = usual_columns(fields, names)
+        if not usual:
             raise UserError(f"{name}, {place}: no column {names[0]!r} (there are {short_list(fields)})")
+        columns.append(usual[0])
     empty = [column for column in columns if fields[column] in (None, "")]
     if empty:
         problems.report(name, place, f"{empty[0]!r} is empty")

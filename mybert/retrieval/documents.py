@@ -61,9 +61,9 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
         columns: name in the files of `text` and `title`, from `--columns`.
     """
     column = TextColumn(columns.get("text", "text"), "name it by --columns text=COLUMN")
-    options = {"text_column": column, "errors": errors, "plain_text": "file", "with_other_columns": True}
     title = columns.get("title", "title")
-    documents = [(_title(document.others, title), document.text) for document in read_documents(inputs, **options)]
+    given = read_documents(inputs, text_column=column, errors=errors, plain_text="file", with_other_columns=True)
+    documents = [(_title(document.others, title), document.text) for document in given]
     split = sentence_splitter(guess_language([text for _, text in documents]))
     passages = [
         passage for number, (title, text) in enumerate(documents) for passage in cut(number, title, text, split)
@@ -113,7 +113,7 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 def without_near_duplicates(texts: Sequence[str]) -> list[int]:
     """The places of the texts that are not nearly equal to an earlier one: by Jaccard similarity of word pairs."""
     kept: list[int] = []
-    having: dict[int, list[frozenset]] = {}
+    having: dict[int, list[frozenset[int]]] = {}
     seen = set()
     for place, text in enumerate(texts):
         plain = plain_text(text)

@@ -78,11 +78,12 @@ class Reranker:
             head = f"{labels} {'independent labels' if is_multi else 'classes'}" if labels else f"the task {task.name}"
             raise UserError(f"--reranker {model}: expected one score or two classes for a pair of texts, found {head}")
         self._predictor.task = dataclasses.replace(task, activation=torch.nn.Identity())
-        self._classes = [task.config.id2label[number] for number in range(labels)]
+        self._classes = [task.id2label[number] for number in range(labels)]
 
     def scores(self, query: str, passages: Sequence[str]) -> np.ndarray:
         """(passages,) how likely each answers the query, as a logit: of two classes, the difference of theirs."""
-        predictions = self._predictor([(query, passage) for passage in passages])
+        part = self._predictor.part([(query, passage) for passage in passages])
+        predictions, _ = self._predictor.predict(part)
         if len(self._classes) == 1:
             return np.array([one["score"] for one in predictions])
         other, relevant = self._classes

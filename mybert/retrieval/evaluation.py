@@ -53,6 +53,7 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
     Raises:
         UserError: model, collection, output or a setting cannot be used; nothing is written.
     """
+    assert settings.queries is not None and settings.judgements is not None  # otherwise there are no documents
     began, inputs = time.perf_counter(), (settings.model, *settings.documents, settings.queries, settings.judgements)
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
         documents = read_texts(settings.documents, "documents", settings.errors)
@@ -109,7 +110,7 @@ def _rank_all(
     """The rankings of each system, and the language of BM25 and its weight in the hybrid."""
     passages, asked = documents.passages(), queries.passages()
     words = Words.of(passages, settings.language)
-    options = {"device": settings.device, "dtype": settings.dtype}
+    options: dict[str, Any] = {"device": settings.device, "dtype": settings.dtype}
     options |= {"max_length": settings.max_length, "max_tokens_per_batch": settings.max_tokens_per_batch}
     encoder = Encoder(settings.model, **options)
     weight = balance(documents.titles, documents.texts, encoder.queries, encoder.passages, encoder.start_weight)

@@ -263,7 +263,7 @@ class Index:
     def _reranked(self, query: str, hits: list[Hit], name: str) -> list[Hit]:
         logits = self.reranker(name).scores(query, [joined(hit.title, hit.text) for hit in hits])
         scores = reranked(np.array([hit.score for hit in hits]), logits)
-        order, best = np.argsort(-scores, kind="stable"), {}
+        order, best = np.argsort(-scores, kind="stable"), dict[str, Hit]()
         for place in order.tolist():
             hits[place].score = float(scores[place])
             best.setdefault(hits[place].id, hits[place])

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Retrieval:
         self._length = max(self.model.max_seq_length or config.max_position_embeddings, settings.max_length or 0)
         # A sentence encoder often reads less than its BERT was trained on; later positions of another are untrained.
         self._positions = config.max_position_embeddings if self._is_retriever else self._length
-        self.model.max_seq_length = min(self.options.max_length, self._length)
+        self.model.max_seq_length = min(self.options.length, self._length)
         self.has_words = bool(settings.documents) and can_have_words(self.model)
         self._mines_only = not settings.train_files and settings.judgements is None
         if self._mines_only:
@@ -122,7 +122,8 @@ class Retrieval:
         if passages:
             weight, least = LARGEST, start_weight(self._config)
             if self._is_retriever:
-                weight = balance(*_columns(documents), *_encoders(self.model), least)
+                titles, bodies = [title for title, _ in documents], [text for _, text in documents]
+                weight = balance(titles, bodies, *_encoders(self.model), least)
             self._config.words_weight = weight  # for `mybert index`
             whole = [joined(*document) for document in documents]
             self._words = LatentSemantics(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
@@ -208,7 +209,7 @@ class Reranking:
         if outputs > 1:
             print(f"{settings.model}: its head has other outputs, so the reranker gets a new one")
             options["model_kwargs"] |= {"ignore_mismatched_sizes": True}
-        self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.max_length, **options)
+        self.model = CrossEncoder(settings.model, num_labels=1, max_length=self.options.length, **options)
         config = _prepared_config(self.model, settings)
         config.problem_type = None  # of another head
         if config.type_vocab_size == 1:  # both texts of a pair are of the only type
@@ -216,7 +217,7 @@ class Reranking:
             names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
             tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
         vars(config).pop("words_weight", None)  # of a retriever
-        self.model.max_seq_length = min(self.options.max_length, config.max_position_embeddings)
+        self.model.max_seq_length = min(self.options.length, config.max_position_embeddings)
         config.finetuned = {"task": "text-classification", "max_length": self.model.max_seq_length}
         self.has_start = outputs == 1  # otherwise its head is new
         self.learning_rate = 2e-5 if self.has_start else default_learning_rate(config.hidden_size, settings.task)
@@ -314,14 +315,9 @@ def _check_dimensions(given: Sequence[int], size: int) -> None:
         raise UserError(f"--dimensions {max(given)}: vectors have {size} dimensions with their words; name fewer")
 
 
-def _columns(rows: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """First and second values."""
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
 def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:
     """The configuration of the BERT, without what an earlier fine-tuning has left in it."""
-    card = model.model_card_data
+    card: Any = model.model_card_data
     card.generate_widget_examples = False  # their vectors, which cost time
     card.set_widget_examples = lambda dataset: None  # texts of the training rows
     bert = next(module for module in model.modules() if isinstance(module, PreTrainedModel))

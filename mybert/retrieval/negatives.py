@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
@@ -88,7 +89,7 @@ class _Searcher:
         self._words = Words.of(texts)
         self._vectors = None
         if model is not None:
-            options = {"batch_size": _BATCH, "normalize_embeddings": True, "show_progress_bar": False}
+            options: dict[str, Any] = {"batch_size": _BATCH, "normalize_embeddings": True, "show_progress_bar": False}
             self._vectors = model.encode_document(list(texts), **options)
             self._queries = model.encode_query(list(queries), **options)
 

@@ -163,7 +163,7 @@ def _pairs_of(table: Split, columns: _Columns, errors: str) -> Pairs:
     scores = [score for *_, score in rows if score is not None]
     if any(not score.is_integer() for score in scores):
         lowest = min(0.0, *scores)  # of passages that a row names as negatives
-        scored = [ScoredPair(query, p, score) for query, positives, _, score in rows for p in positives]
+        scored = [ScoredPair(query, p, score) for query, ps, _, score in rows if score is not None for p in ps]
         known = {(pair.query, pair.passage) for pair in scored}
         rejected = dict.fromkeys((query, p) for query, _, negatives, _ in rows for p in negatives)
         scored += [ScoredPair(*pair, lowest) for pair in rejected if pair not in known]
@@ -180,8 +180,8 @@ def _pairs_of(table: Split, columns: _Columns, errors: str) -> Pairs:
             refused[query] += positives
     for query, positives, _, score in rows:
         for positive in positives if score is None or score > 0 else ():
-            negatives = dict.fromkeys(text for text in refused[query] if text not in answers[query])
-            pairs.pairs.append(Pair(query, positive, tuple(negatives)))
+            others = dict.fromkeys(text for text in refused[query] if text not in answers[query])
+            pairs.pairs.append(Pair(query, positive, tuple(others)))
             if score is not None:
                 pairs.grades[query, positive] = int(score)
     return pairs

@@ -107,19 +107,13 @@ class Segment:
                 return self._rescored(query, rows, count)
         rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed)
         if self.bits is not None and len(rows) > _CANDIDATES * count:
-            rows = rows[self._nearest_bits(query, rows, _CANDIDATES * count)]
+            rows = rows[_nearest_bits(self.bits, query, rows, _CANDIDATES * count)]
         return self._rescored(query, rows, count)
 
     def _from_graph(self, query: np.ndarray, count: int) -> np.ndarray:
         code, wanted = (_as_int8 if self.bits is None else _as_bits)(query[None])[0], _CANDIDATES * count
         self.graph.expansion_search = max(_EXPANSION_SEARCH, wanted)
         return np.sort(self.graph.search(code, min(wanted, len(self)), threads=1).keys.astype(np.int64))
-
-    def _nearest_bits(self, query: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-        code, distances = _as_bits(query[None]), np.empty(len(rows), dtype=np.float32)
-        for block, chosen in _blocks(self.bits, rows):
-            distances[block] = np.bitwise_count(chosen ^ code).sum(1)
-        return np.sort(best_rows(-distances, count))
 
     def cosines(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(rows,) float32: the cosine of each of the passages `rows`, in ascending order, to a query of length 1."""
@@ -171,6 +165,14 @@ def _blocks(array: np.ndarray, rows: np.ndarray) -> Iterator[tuple[slice, np.nda
         block = slice(first, min(first + _BLOCK, len(rows)))
         start, stop = int(rows[block.start]), int(rows[block.stop - 1]) + 1
         yield block, array[start:stop] if stop - start == block.stop - block.start else array[rows[block]]
+
+
+def _nearest_bits(bits: np.ndarray, query: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    """The places in `rows` of the passages with the most equal signs."""
+    code, distances = _as_bits(query[None]), np.empty(len(rows), dtype=np.float32)
+    for block, chosen in _blocks(bits, rows):
+        distances[block] = np.bitwise_count(chosen ^ code).sum(1)
+    return np.sort(best_rows(-distances, count))
 
 
 def _as_int8(vectors: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
         default_factory=list, help="delete the documents with these ids from the index OUTPUT"
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.inputs = as_list(self.inputs)
         check(self, "inputs", bool(self.inputs or self.delete), "at least one file, folder or data set")

@@ -71,7 +71,7 @@ class RerankingArguments(FinetuningArguments, CrossEncoderTrainingArguments):
     """Arguments of `RerankingTrainer`."""
 
 
-def with_fields_of(kind: type[FinetuningArguments], given: FinetuningArguments, **changes) -> FinetuningArguments:
+def with_fields_of(kind: type[FinetuningArguments], given: FinetuningArguments, **changes: Any) -> FinetuningArguments:
     """`given` as arguments of another kind."""
     names = (field.name for field in dataclasses.fields(FinetuningArguments) if field.init)
     chosen_later = {"metric_for_best_model": None, "greater_is_better": None}  # transformers has filled them in
@@ -96,7 +96,7 @@ def retrieval_loss(
     model: SentenceTransformer, pairs: Pairs, batch_size: int, dimensions: Sequence[int]
 ) -> dict[str, nn.Module]:
     """The loss of each data set: contrastive over the passages of a batch, CoSENT for scores."""
-    cached = {"mini_batch_size": AT_ONCE} if batch_size > AT_ONCE else {}
+    cached: dict[str, Any] = {"mini_batch_size": AT_ONCE} if batch_size > AT_ONCE else {}
     losses: dict[str, nn.Module] = {}
     if pairs.pairs:
         kind = CachedMultipleNegativesRankingLoss if cached else MultipleNegativesRankingLoss
@@ -104,7 +104,9 @@ def retrieval_loss(
     if pairs.scored:
         losses["scored"] = CoSENTLoss(model)
     if dimensions:
-        sizes = sorted({model.get_embedding_dimension(), *dimensions}, reverse=True)
+        width = model.get_embedding_dimension()
+        assert width is not None  # the pooling has one
+        sizes = sorted({width, *dimensions}, reverse=True)
         losses = {name: MatryoshkaLoss(model, loss, sizes) for name, loss in losses.items()}
     return losses
 
@@ -178,7 +180,7 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
     """
 
     def __init__(self, relevant: dict[str, dict[str, int]], passages: Sequence[str], batch_size: int):
-        corpus = {str(number): text for number, text in enumerate(passages)}
+        corpus: dict[str, Any] = {str(number): text for number, text in enumerate(passages)}
         number_of = {text: number for number, text in corpus.items()}
         super().__init__(
             {str(number): text for number, text in enumerate(relevant)},
@@ -190,12 +192,12 @@ class HeldOutRetrieval(InformationRetrievalEvaluator):
             write_csv=False,
         )
 
-    def __call__(self, model: SentenceTransformer, *args, **kwargs) -> dict[str, float]:
+    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         scores = super().__call__(model, None)
         named = {name.rpartition("_")[2]: float(value) for name, value in scores.items()}
         return {name: named[name] for name in (METRIC, "mrr@10", "recall@100", "map@100")}
 
-    def compute_metrics(self, queries_result_list: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    def compute_metrics(self, queries_result_list: list[Any]) -> dict[str, Any]:
         scores = []
         for key, hits in zip(self.queries_ids, queries_result_list, strict=True):
             best = sorted(hits, key=lambda hit: (-hit["score"], hit["corpus_id"]))
@@ -222,7 +224,7 @@ class HeldOutReranking(BaseEvaluator):
         self._texts = [[passages[row] for row in best.tolist()] for best in rows]
         self._first = [scores[best] for scores, best in zip(by_words, rows, strict=True)]
 
-    def __call__(self, model: CrossEncoder, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
         queries = beginnings([*self._relevant], model.max_seq_length)
         passages = [beginnings(texts, model.max_seq_length) for texts in self._texts]
         pairs = [(query, text) for query, texts in zip(queries, passages, strict=True) for text in texts]

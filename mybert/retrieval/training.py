@@ -176,7 +176,7 @@ def _complete(
         arguments.learning_rate = kind.learning_rate
         print(f"using --learning-rate {kind.learning_rate:g}, the default for {settings.task} with this model")
     rows = len(pairs.pairs) + len(pairs.scored)
-    steps = math.ceil(rows / (arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps))
+    steps = math.ceil(rows / _pairs_per_step(arguments))
     if arguments.num_train_epochs is None:
         arguments.num_train_epochs = float(min(max(1, math.ceil(_STEPS / steps)), 10))
     compares = bool(held_out.pairs)
@@ -200,12 +200,17 @@ def _print_plan(job: Job) -> None:
             ("training pairs", len(job.train.pairs)),
             ("scored pairs", len(job.train.scored)),
             ("negatives", sum(len(pair.negatives) for pair in job.train.pairs)),
-            ("pairs per step", job.arguments.per_device_train_batch_size * job.arguments.gradient_accumulation_steps),
+            ("pairs per step", _pairs_per_step(job.arguments)),
             ("epochs", job.arguments.num_train_epochs),
             ("steps", _steps(job)),
             ("learning rate", f"{job.arguments.learning_rate:g}"),
         ]
     print_table("Plan", rows)
+
+
+def _pairs_per_step(arguments: FinetuningArguments) -> int:
+    assert arguments.per_device_train_batch_size is not None  # `train` has chosen it
+    return arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
 
 
 def _steps(job: Job) -> int:

@@ -7,6 +7,7 @@ Shapes: `H` hidden size before, `E` new dimensions, `I` intermediate size before
 """
 
 import copy
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +69,7 @@ def widen(old: PreTrainedModel, least: int) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def _remove_means(model: PreTrainedModel, hidden: int) -> None:
+def _remove_means(model: Any, hidden: int) -> None:
     """Lets each feed-forward network subtract the mean of the old dimensions of a token from them, and that of the new
     ones likewise: LayerNorm, which follows, then subtracts nothing."""
     norm = model.embeddings.LayerNorm
@@ -84,7 +85,7 @@ def _remove_means(model: PreTrainedModel, hidden: int) -> None:
 
 
 @torch.no_grad()
-def sizes_of_tokens(model: PreTrainedModel, hidden: int, positions: int) -> np.ndarray:
+def sizes_of_tokens(model: Any, hidden: int, positions: int) -> np.ndarray:
     """(V,) by how much the first LayerNorm multiplies the new dimensions of each token: 1 / the deviation of its
     embedding, with the mean over the first positions."""
     tables = model.embeddings
@@ -95,7 +96,7 @@ def sizes_of_tokens(model: PreTrainedModel, hidden: int, positions: int) -> np.n
 
 
 @torch.no_grad()
-def write(model: PreTrainedModel, hidden: int, rows: Tensor) -> None:
+def write(model: Any, hidden: int, rows: Tensor) -> None:
     """Writes what tokens say.
 
     Args:
@@ -108,7 +109,7 @@ def write(model: PreTrainedModel, hidden: int, rows: Tensor) -> None:
 
 
 @torch.no_grad()
-def average_into_cls(model: PreTrainedModel, hidden: int) -> None:
+def average_into_cls(model: Any, hidden: int) -> None:
     """Lets the last layer add the mean of the new dimensions over the tokens of a text to each token, and so to [CLS].
 
     The new heads attend to all tokens alike, since their queries and keys are 0.

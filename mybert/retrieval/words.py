@@ -74,7 +74,6 @@ _LEAST_SHARE = 0.05  # of stop words, below which texts are in none of the langu
 _REMEMBERED = 1_000_000  # words
 _ASCII_WORD = re.compile(r"\w+")  # several times as fast
 _BLOCK = 1 << 20  # postings that are merged at once
-_LARGE = (("rows", np.int32), ("counts", np.uint16))
 _NO_HASHES = np.array([], dtype=np.uint64)
 
 
@@ -235,10 +234,12 @@ class Postings(NamedTuple):
         free = np.cumsum(totals) - totals  # the place of the next posting of each word
         used = totals > 0
         lengths = np.concatenate([part.lengths[stay] for part, stay in zip(parts, kept, strict=True)])
+        size = (int(totals.sum()),)
         postings = cls(
             hashes[used],
             np.concatenate([[0], np.cumsum(totals[used])]).astype(np.int64),
-            *(open_memmap(_path(folder, name), "w+", kind, (int(totals.sum()),)) for name, kind in _LARGE),
+            open_memmap(_path(folder, "rows"), "w+", np.int32, size),
+            open_memmap(_path(folder, "counts"), "w+", np.uint16, size),
             lengths.astype(np.int32),
         )
         for words, rows, counts in _blocks_of_postings(parts, kept, hashes):
@@ -295,7 +296,7 @@ class Words:
     analyzer: Analyzer
     parts: Sequence[Postings]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.count = sum(len(part.lengths) for part in self.parts)
         total = sum(int(part.lengths.sum(dtype=np.int64)) for part in self.parts)
         self._mean_length = max(total / max(self.count, 1), 1e-9)

@@ -13,6 +13,7 @@ Shapes: `H` hidden size before, `E` new dimensions, `V` vocabulary, `T` texts.
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,13 @@ def can_have_words(model: SentenceTransformer) -> bool:
     modules = list(model)
     if len(modules) < 2 or not isinstance(modules[1], Pooling) or modules[1].pooling_mode not in _POOLINGS:
         return False
-    return all(isinstance(module, Normalize) for module in modules[2:]) and widening.can_widen(modules[0].model)
+    ends = all(isinstance(module, Normalize) for module in modules[2:])
+    return ends and widening.can_widen(_encoder(model).model)
+
+
+def _encoder(model: SentenceTransformer) -> Any:
+    """The module with the BERT."""
+    return model[0]
 
 
 def beginnings(texts: Sequence[str], tokens: int) -> list[str]:
@@ -50,7 +57,7 @@ def beginnings(texts: Sequence[str], tokens: int) -> list[str]:
 
 def planned_dimensions(model: SentenceTransformer) -> tuple[int, int]:
     """The number of hidden dimensions beside the channel, and that of the channel."""
-    bert = model[0].model
+    bert = _encoder(model).model
     added = words_dimensions(bert)
     return bert.config.hidden_size - added, added or widening.whole_heads(bert.config, _DIMENSIONS)
 
@@ -75,14 +82,14 @@ def add_words_channel(
         words: the analysis of the documents.
         multiple: the length of the new part of the vector of a passage, as a multiple of the old part.
     """
-    old, (hidden, _) = model[0].model, planned_dimensions(model)
+    old, (hidden, _) = _encoder(model).model, planned_dimensions(model)
     wide = widening.widen(old, _DIMENSIONS) if hidden == old.config.hidden_size else old
     model[0].model = wide
     model[1].embedding_dimension = model[1].pooling_output_dimension = wide.config.hidden_size
     was_training = model.training
     model.eval()
     draw = random.Random(0)
-    queries, passages = (beginnings(texts, model.max_seq_length) for texts in (queries, passages))
+    queries, passages = (beginnings(texts, _encoder(model).max_seq_length) for texts in (queries, passages))
     sides = [(queries, query_prompt), (passages, passage_prompt)]
     sample = [(draw.sample(texts, min(len(texts), _SAMPLE)), prompt) for texts, prompt in sides]
     tokens = [ids for texts, prompt in sides for ids in _tokens(model, texts, prompt)]
@@ -104,12 +111,12 @@ def _rows(
     model: SentenceTransformer,
     hidden: int,
     texts: Sequence[str],
-    tokens: Sequence[np.ndarray],
+    tokens: Sequence[Sequence[int]],
     words: LatentSemantics,
     most: int,
 ) -> np.ndarray:
     """(V, dimensions of the analysis, at most `most`) what tokens say."""
-    sizes = widening.sizes_of_tokens(model[0].model, hidden, model.max_seq_length)
+    sizes = widening.sizes_of_tokens(_encoder(model).model, hidden, _encoder(model).max_seq_length)
     sizes[[token for token in model.tokenizer.all_special_ids if token < len(sizes)]] = 0  # they are in every text
     counts = words.count_words(texts)
     different = list(counts)
@@ -164,8 +171,8 @@ def _features(model: SentenceTransformer, texts: Sequence[str], prompt: str | No
 @torch.no_grad()
 def _keep_sizes(model: SentenceTransformer, hidden: int, sample: Sequence[Side]) -> None:
     """Sets the new weights of each LayerNorm so that the channel keeps its share of the variance at the next one."""
-    norms = norms_of(model[0].model)
-    model[0].model.embeddings.word_embeddings.weight[:, hidden:] = 0
+    norms = norms_of(_encoder(model).model)
+    _encoder(model).model.embeddings.word_embeddings.weight[:, hidden:] = 0
     deviations: list[list[Tensor]] = [[] for _ in norms]
     hooks = [
         norm.register_forward_pre_hook(lambda _, given, own=own: own.append(given[0].float().std(dim=-1).flatten()))
@@ -187,7 +194,7 @@ def _set_length(model: SentenceTransformer, hidden: int, passages: Side, multipl
     for features in _features(model, *passages):
         vectors = model[1](model[0](features))["sentence_embedding"].float()
         ratios.append(vectors[:, hidden:].norm(dim=-1) / vectors[:, :hidden].norm(dim=-1))
-    last = norms_of(model[0].model)[-1]
+    last = norms_of(_encoder(model).model)[-1]
     last.weight[hidden:] *= multiple / torch.cat(ratios).mean().clamp(min=1e-6)
 
 
