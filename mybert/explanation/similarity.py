@@ -65,7 +65,7 @@ class SimilarityPredictor(Predictor):
         options = TextOptions.of(vars(settings), {"max_length": embedder.max_length})
         check_max_length(options.max_length, embedder.model.config, settings.model)
         task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))
-        vectors: Any = TextVectors(embedder.model, embedder.modules, settings.model).eval()  # called like a model
+        vectors = TextVectors(embedder.model, embedder.modules, settings.model).eval()
         return Finetuned(vectors, embedder.tokenizer, task)
 
 

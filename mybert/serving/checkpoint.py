@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
-from transformers import PreTrainedModel
 
 from mybert.common.errors import UserError
 from mybert.common.hub import name_for_others
@@ -14,8 +13,7 @@ from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
 from mybert.explanation.similarity import is_encoder
 from mybert.inference.batches import token_limit
-from mybert.inference.logits import logits_of_rows
-from mybert.inference.onnx_model import OnnxModel
+from mybert.inference.logits import Model, logits_of_rows
 from mybert.inference.predictor import Part, Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index
@@ -42,7 +40,7 @@ class _Served(ABC):
 
     task: str | None = None
 
-    def __init__(self, settings: ServeSettings, model: PreTrainedModel | OnnxModel, max_length: int):
+    def __init__(self, settings: ServeSettings, model: Model, max_length: int):
         self.settings, self.name = settings, name_for_others(settings.model)
         self.max_length, self.is_int8 = max_length, model.config.int8_outliers is not None
         self.max_tokens_per_batch = settings.max_tokens_per_batch or 2 * token_limit(None, model.device)
