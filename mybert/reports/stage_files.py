@@ -57,6 +57,11 @@ class StageFiles:
         return list(by_step.values())
 
     @property
+    def scores(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Of a training on masked tokens: the metrics on held-out text, and those of constant predictions."""
+        return self.results.get("metrics") or {}, self.results.get("constant_baselines") or {}
+
+    @property
     def parts(self) -> dict[str, dict[str, Any]]:
         """Results by evaluated data: of `finetune` test and validation, of `evaluate` one without a name (of retrieval
         none)."""

@@ -11,11 +11,13 @@ from modeling_mybert import AUTO_MAP
 from mybert.release.card.card_data import CardData
 from mybert.release.card.markdown_escaping import in_markdown, in_metadata
 from mybert.release.card.sections import (
+    HELD_OUT,
     adaptation_rows,
     data_lines,
     merged_models,
     quality_lines,
     result_tables,
+    scores_of,
     training_rows,
     vocabulary_lines,
 )
@@ -23,7 +25,6 @@ from mybert.release.hub.bundle import CARD, Bundle
 from mybert.release.hub.handler import PIPELINES
 from mybert.release.hub.verify import pipeline_arguments
 from mybert.release.settings import PushSettings
-from mybert.tasks import SEARCH_TASKS
 
 _TEMPLATE = Path(__file__).with_name("model_card.md")
 EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("examples.yaml").read_text("utf-8"))
@@ -136,31 +137,18 @@ def _evaluations(data: CardData) -> list[EvalResult]:
             for key, task, title, metric in _PRETRAINING_METRICS
             if isinstance(metrics.get(key), (int, float))
         ]
-    task = data.results.get("task")
-    if task in SEARCH_TASKS:
-        return [
-            EvalResult(
-                task_type=in_metadata(data.hub_task),
-                dataset_name=data.held_out_queries,
-                dataset_type="held-out-queries",
-                metric_type=in_metadata(metric),
-                metric_value=value,
-            )
-            for metric, value in ((data.results.get("held_out") or {}).get("metrics") or {}).items()
-            if isinstance(value, (int, float))
-        ]
     return [
         EvalResult(
-            task_type=in_metadata(task),
-            dataset_name=in_metadata(data.source_of(split)),
-            dataset_type=in_metadata(data.source_of(split)),
-            dataset_split=split,
+            task_type=in_metadata(data.hub_task if split == HELD_OUT else data.results.get("task")),
+            dataset_name=in_metadata(data.held_out_queries if split == HELD_OUT else data.source_of(split)),
+            dataset_type="held-out-queries" if split == HELD_OUT else in_metadata(data.source_of(split)),
+            dataset_split=None if split == HELD_OUT else split,
             metric_type=in_metadata(metric),
             metric_value=value,
         )
-        for split in ("test", "validation")
-        for metric, value in (data.results.get(split) or {}).get("metrics", {}).items()
-        if isinstance(task, str) and isinstance(value, (int, float))
+        for split, entry in scores_of(data).items()
+        for metric, value in entry["metrics"].items()
+        if isinstance(data.results.get("task"), str) and isinstance(value, (int, float))
     ]
 
 

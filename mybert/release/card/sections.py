@@ -251,48 +251,49 @@ def _masking_probability(settings: dict[str, Any]) -> float | str | None:
     return end if start in (None, end) else f"{start} at the first step, then linearly to {end}"
 
 
+HELD_OUT = "held out"
+"""The scores of held-out queries among those of `scores_of`."""
 _CERTAIN = 10  # references of a label below which its F1 says little
 
 
 def quality_lines(data: CardData) -> list[str]:
     """What a fine-tuned model is good and bad at: its main score beside the baselines, its best and worst labels."""
-    lines = []
-    for split in ("held out", "test", "validation"):
-        entry, metric = data.results.get(split) or {}, data.results.get("metric", "")
-        entry = _search_scores(data) if split == "held out" else entry
-        value = (entry.get("metrics") or {}).get(metric)
-        if value is None:
-            continue
-        title, low_high = in_markdown(metric_title(metric)), (entry.get("intervals_95") or {}).get(metric)
-        rows = _counted(entry["rows"], "row") if "rows" in entry else data.held_out_queries
-        where = f"On rows that it was not trained on ({in_markdown(split)}, {rows})"
-        if data.is_cross_validated(split):
-            where = f"In cross-validation of its training rows ({rows})"
-        if split == "held out":
-            where = f"On {rows}{', together with BM25' * (data.search_task == 'reranking')}"
-        line = f"{where}: {title} {in_markdown(value)}"
-        if low_high:
-            line += f" (95% interval {in_markdown(low_high[0])} to {in_markdown(low_high[1])})"
-        others = {"the best constant prediction": entry.get("constant_baselines")} | entry.get("simple_baselines", {})
-        known = [f"{in_markdown(name)} has {in_markdown(one[metric])}" for name, one in others.items() if one]
-        lines.append("; ".join([line, *known]))
-        labels = {n: s["f1"] for n, s in (entry.get("labels") or {}).items() if s["true"] >= _CERTAIN}
-        if len(labels) > 1:
-            ranked = sorted(labels, key=lambda name: labels[name])
-            best, worst = (f"{in_markdown(name)} (F1 {labels[name]:.3f})" for name in (ranked[-1], ranked[0]))
-            of_some = f" of those with {_CERTAIN} rows or more" if len(labels) < len(entry["labels"]) else ""
-            lines[-1] += f". Best label{of_some}: {best}; worst: {worst}"
-        break
-    return lines
+    metric = data.results.get("metric", "")
+    scored = ((split, entry) for split, entry in scores_of(data).items() if entry["metrics"].get(metric) is not None)
+    split, entry = next(scored, ("", None))
+    if entry is None:
+        return []
+    title, low_high = in_markdown(metric_title(metric)), (entry.get("intervals_95") or {}).get(metric)
+    rows = _counted(entry["rows"], "row") if "rows" in entry else data.held_out_queries
+    where = f"On rows that it was not trained on ({in_markdown(split)}, {rows})"
+    if data.is_cross_validated(split):
+        where = f"In cross-validation of its training rows ({rows})"
+    if split == HELD_OUT:
+        where = f"On {rows}{', together with BM25' * (data.search_task == 'reranking')}"
+    line = f"{where}: {title} {in_markdown(entry['metrics'][metric])}"
+    if low_high:
+        line += f" (95% interval {in_markdown(low_high[0])} to {in_markdown(low_high[1])})"
+    others = {"the best constant prediction": entry.get("constant_baselines")} | entry.get("simple_baselines", {})
+    known = [f"{in_markdown(name)} has {in_markdown(one[metric])}" for name, one in others.items() if one]
+    line = "; ".join([line, *known])
+    labels = {n: s["f1"] for n, s in (entry.get("labels") or {}).items() if s["true"] >= _CERTAIN}
+    if len(labels) > 1:
+        ranked = sorted(labels, key=lambda name: labels[name])
+        best, worst = (f"{in_markdown(name)} (F1 {labels[name]:.3f})" for name in (ranked[-1], ranked[0]))
+        of_some = f" of those with {_CERTAIN} rows or more" if len(labels) < len(entry["labels"]) else ""
+        line += f". Best label{of_some}: {best}; worst: {worst}"
+    return [line]
 
 
-def _search_scores(data: CardData) -> dict[str, Any]:
-    """The scores of held-out queries in the form of those of held-out rows; empty if there are none."""
-    if data.results.get("task") not in SEARCH_TASKS or not data.results.get("held_out"):
-        return {}
-    others = {title: data.results.get(name) for name, title in _SEARCH_BASELINES.items()}
-    baselines = {title: scores["metrics"] for title, scores in others.items() if scores}
-    return {**data.results["held_out"], "simple_baselines": baselines}
+def scores_of(data: CardData) -> dict[str, dict[str, Any]]:
+    """The scores of held-out queries, of test and of validation rows, as far as there are any."""
+    results, entries = data.results, {}
+    if results.get("task") in SEARCH_TASKS and results.get("held_out"):
+        others = {title: results.get(name) for name, title in _SEARCH_BASELINES.items()}
+        baselines = {title: scores["metrics"] for title, scores in others.items() if scores}
+        entries[HELD_OUT] = {**results["held_out"], "simple_baselines": baselines}
+    entries |= {split: results.get(split) or {} for split in ("test", "validation")}
+    return {split: entry for split, entry in entries.items() if entry.get("metrics")}
 
 
 def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, ...]]]]:
@@ -303,13 +304,12 @@ def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, 
         intervals = {name: results.get(f"{name}_interval_95") for name in results["metrics"]}
         table = _baselines_and_rows({**results, "intervals_95": intervals})
         tables.append(("Held-out documents of the training text", *table))
-    if searched := _search_scores(data):
-        tables.append((data.held_out_queries.capitalize(), *_baselines_and_rows(searched)))
-    for split in ("test", "validation"):
-        if entry := results.get(split):
-            count = f", {_counted(entry['rows'], 'row')}" if "rows" in entry else ""
-            title = f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})"
-            tables.append((title, *_baselines_and_rows(entry)))
+    for split, entry in scores_of(data).items():
+        count = f", {_counted(entry['rows'], 'row')}" if "rows" in entry else ""
+        title = f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})"
+        tables.append(
+            (data.held_out_queries.capitalize() if split == HELD_OUT else title, *_baselines_and_rows(entry))
+        )
     parent = ", measured before the vocabulary was trimmed" if data.of_parent else ""
     return [(f"{title}{parent}", names, rows) for title, names, rows in tables if rows]
 
@@ -318,7 +318,7 @@ def _baselines_and_rows(entry: dict[str, Any]) -> tuple[list[str], list[tuple[st
     every = {"best constant prediction": entry.get("constant_baselines"), **(entry.get("simple_baselines") or {})}
     baselines = {name: scores for name, scores in every.items() if scores}
     rows = []
-    for name, value in (entry.get("metrics") or {}).items():
+    for name, value in entry["metrics"].items():
         low, high = (entry.get("intervals_95") or {}).get(name) or (None, None)
         interval = "" if low is None else f"{in_markdown(low)} to {in_markdown(high)}"
         others = (in_markdown(scores[name]) if name in scores else "" for scores in baselines.values())

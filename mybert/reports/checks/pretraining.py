@@ -1,7 +1,6 @@
 """Checks of pretraining: what the model has learned of masked tokens and next sentences."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from mybert.reports.checks.training import advises_rate, competing_programs
 from mybert.reports.findings import Finding, judged, passed
@@ -19,7 +18,7 @@ _LEARNED = 3  # times the share of the most frequent token: next sentences are l
 
 
 def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
-    metrics, constant = _scores(files)
+    metrics, constant = files.scores
     accuracy, base = metrics.get("mlm_accuracy"), constant.get("mlm_accuracy")
     if accuracy is None or not base:
         return
@@ -49,7 +48,7 @@ def _remedies_for_new_weights(files: StageFiles) -> list[str]:
 
 
 def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
-    metrics, constant = _scores(files)
+    metrics, constant = files.scores
     accuracy, base = metrics.get("nsp_accuracy"), constant.get("nsp_accuracy")
     if accuracy is None or base is None:
         return
@@ -83,7 +82,7 @@ def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
 
 
 def small_evaluation_set(files: StageFiles) -> Iterator[Finding]:
-    metrics, _ = _scores(files)
+    metrics, _ = files.scores
     if not files.results:
         return
     remedy = _HOLD_OUT_MORE
@@ -121,10 +120,6 @@ def off_the_plan(files: StageFiles) -> Iterator[Finding]:
         "texts are learned more slowly."
     )
     yield judged("forecast", "amber" if is_worse else "green", titles, f"{evidence}.", remedy)
-
-
-def _scores(files: StageFiles) -> tuple[dict[str, Any], dict[str, Any]]:
-    return files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
 
 
 CHECKS = (still_on_the_first_plateau, next_sentence_at_chance, small_evaluation_set, off_the_plan)

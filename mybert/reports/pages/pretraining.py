@@ -14,7 +14,7 @@ _COLUMNS = 8  # evaluations shown for each sentence
 
 
 def page(files: StageFiles) -> Page:
-    constant = files.results.get("constant_baselines") or {}
+    _, constant = files.scores
     accuracies = {"mlm_accuracy": "Masked-token accuracy", "nsp_accuracy": "Next-sentence accuracy"}
     charts = [
         log_chart(
@@ -40,7 +40,7 @@ def page(files: StageFiles) -> Page:
 
 def _summary(files: StageFiles) -> str:
     """What the model has learned, in words."""
-    metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
+    metrics, constant = files.scores
     texts = []
     if (share := metrics.get("mlm_accuracy")) is not None:
         texts.append(f"The model predicts {percent(share)} of the masked tokens of held-out text correctly")
@@ -56,7 +56,7 @@ def _summary(files: StageFiles) -> str:
 
 
 def _tiles(files: StageFiles) -> list[Tile]:
-    metrics, constant = files.results.get("metrics") or {}, files.results.get("constant_baselines") or {}
+    metrics, constant = files.scores
     tiles = [
         Tile(
             title,
