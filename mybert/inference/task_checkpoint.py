@@ -141,16 +141,17 @@ def make_task(
 
 def _name_labels_once(config: MyBertConfig, name: str) -> None:
     """Repairs configurations of others: `label2id` may be null, names may be numbers or truth values, in any order."""
-    config.id2label = {number: str(label) for number, label in sorted(config.id2label.items())}
-    labels = list(config.id2label.values())
-    if list(config.id2label) != list(range(len(labels))):
-        numbers = short_list(map(str, config.id2label))
+    given: Any = config.id2label
+    names = {number: str(label) for number, label in sorted(given.items())}
+    labels = list(names.values())
+    if list(names) != list(range(len(labels))):
+        numbers = short_list(map(str, names))
         raise UserError(
             f"checkpoint {name}: `id2label` in its config.json numbers the labels {numbers}, expected 0 to "
             f"{len(labels) - 1}; correct it"
         )
-    config.label2id = {label: number for number, label in config.id2label.items()}
-    if len(config.label2id) < len(labels):
+    config.id2label, config.label2id = names, {label: number for number, label in names.items()}
+    if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise UserError(f"checkpoint {name}: `id2label` in its config.json has {short(twice)} twice; rename one")
 
@@ -170,7 +171,7 @@ def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
 def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None:
     """Raises if a stored value has another type than its option."""
     for field in dataclasses.fields(kind.Options):
-        expected = list if get_origin(field.type) is list else field.type
+        expected: Any = list if get_origin(field.type) is list else field.type
         if field.name in stored and not isinstance(stored[field.name], expected):
             shown = short(stored[field.name])
             raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {shown}")
