@@ -1,5 +1,6 @@
 """How much BM25 counts beside vectors: chosen for a model and a collection, from its documents alone."""
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,12 @@ _ENOUGH = 0.99  # of the best score: the smallest such weight is taken
 _SAMPLE, _LEAST = 200, 50  # documents
 _LEAST_WORDS = 4  # of a query
 _CHARACTERS = 1500  # of a document
+
+
+def encoders_of(model: Any, batch_size: int = 64) -> tuple[Encode, Encode]:
+    """The functions of a `SentenceTransformer` that encode queries and passages, with their prompts."""
+    options = {"batch_size": batch_size, "normalize_embeddings": True, "show_progress_bar": False}
+    return functools.partial(model.encode_query, **options), functools.partial(model.encode_document, **options)
 
 
 def start_weight(config: Any) -> float:

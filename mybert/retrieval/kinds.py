@@ -1,9 +1,8 @@
 """What differs between the training of a retriever and of a reranker."""
 
 import dataclasses
-import functools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from mybert.finetuning.settings import BATCH, FinetuneSettings, default_learning
 from mybert.inference.checkpoint import check_max_length, checkpoint_file
 from mybert.inference.sentence_modules import module_entries, modules_folder
 from mybert.retrieval import trainer as trainers
-from mybert.retrieval.balance import LARGEST, Encode, balance, start_weight
+from mybert.retrieval.balance import LARGEST, balance, encoders_of, start_weight
 from mybert.retrieval.collections import joined
 from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.latent_semantics import LatentSemantics
@@ -80,6 +79,7 @@ class Retrieval:
     def __init__(self, settings: FinetuneSettings, arguments: FinetuningArguments):
         self.options = TaskOptions.of(vars(settings), TaskOptions.defaults)
         self.model = SentenceTransformer(settings.model, **_loading_options(settings, arguments))
+        self.model.model_card_data.ir_model = True  # its card shows how to encode queries and passages
         self._config = config = _prepared_config(self.model, settings)
         self._is_retriever = _is_retriever(settings.model)
         self._length = max(self.model.max_seq_length or config.max_position_embeddings, settings.max_length or 0)
@@ -123,7 +123,7 @@ class Retrieval:
             weight, least = LARGEST, start_weight(self._config)
             if self._is_retriever:
                 titles, bodies = [title for title, _ in documents], [text for _, text in documents]
-                weight = balance(titles, bodies, *_encoders(self.model), least)
+                weight = balance(titles, bodies, *encoders_of(self.model), least)
             self._config.words_weight = weight  # for `mybert index`
             whole = [joined(*document) for document in documents]
             self._words = LatentSemantics(whole if len(whole) >= _ENOUGH_DOCUMENTS else texts, seed)
@@ -181,7 +181,8 @@ class Retrieval:
         answers = dict.fromkeys(text for answers in relevant.values() for text in answers)
         passages = list(dict.fromkeys([*answers, *train.passages()]))
         most = max(_PASSAGES if train.by_origin()[0] else _MINED_PASSAGES, len(answers))
-        return trainers.HeldOutRetrieval(relevant, passages[:most], arguments.per_device_eval_batch_size)
+        texts = _shuffled(passages[:most])
+        return trainers.HeldOutRetrieval(relevant, texts, arguments.per_device_eval_batch_size)
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
         """The trainer of the model."""
@@ -243,8 +244,7 @@ class Reranking:
 
     def evaluator(self, held_out: Pairs, train: Pairs, arguments: FinetuningArguments) -> trainers.HeldOutReranking:
         relevant = dict(list(held_out.relevant().items())[: self.most_queries])
-        # in an order that says nothing: of equal scores, such as those without a word of the query, the first count
-        texts = sorted({*held_out.passages(), *train.passages()}, key=hash_of)
+        texts = _shuffled({*held_out.passages(), *train.passages()})
         return trainers.HeldOutReranking(relevant, texts, _RERANKED_PASSAGES, arguments.per_device_eval_batch_size)
 
     def trainer(self, pairs: Pairs, settings: FinetuneSettings, **arguments: Any) -> RunTrainer:
@@ -276,6 +276,11 @@ def mine(settings: FinetuneSettings, columns: Mapping[str, str], seed: int) -> t
     return Miner(passages, seed).pairs(count), passages
 
 
+def _shuffled(texts: Iterable[str]) -> list[str]:
+    """In an order that says nothing: of equal scores, such as those without a word of the query, the first count."""
+    return sorted(texts, key=hash_of)
+
+
 def _is_retriever(name: str) -> bool:
     """Whether a checkpoint is a sentence encoder; a cross-encoder has one module."""
     folder = modules_folder(name)
@@ -288,12 +293,6 @@ def _outputs(name: str) -> int:
         return 0
     config = AutoConfig.from_pretrained(name)
     return config.num_labels if "Classification" in str(config.architectures) else 0
-
-
-def _encoders(model: SentenceTransformer) -> tuple[Encode, Encode]:
-    """The functions that encode queries and passages, with their prompts."""
-    options = {"batch_size": 64, "normalize_embeddings": True, "show_progress_bar": False}
-    return functools.partial(model.encode_query, **options), functools.partial(model.encode_document, **options)
 
 
 def _check_untrained(settings: FinetuneSettings, arguments: FinetuningArguments, has_words: bool) -> None:

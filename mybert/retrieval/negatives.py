@@ -3,12 +3,12 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from mybert.common.errors import UserError, short
 from mybert.common.quantities import counted
+from mybert.retrieval.balance import encoders_of
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import Words, best_rows
 from mybert.rows.similar_rows import plain_text
@@ -17,7 +17,6 @@ _RETRIEVED = 20  # passages of BM25, and of the model
 _FALSE = 0.95  # share of the positive's scores from which a passage is taken for another answer
 _EQUAL = 0.95  # cosine from which a passage is taken for the positive
 _PART = 0.9  # share of the words of a passage
-_BATCH = 64
 
 
 def add_negatives(
@@ -89,9 +88,8 @@ class _Searcher:
         self._words = Words.of(texts)
         self._vectors = None
         if model is not None:
-            options: dict[str, Any] = {"batch_size": _BATCH, "normalize_embeddings": True, "show_progress_bar": False}
-            self._vectors = model.encode_document(list(texts), **options)
-            self._queries = model.encode_query(list(queries), **options)
+            encode_queries, encode_passages = encoders_of(model)
+            self._vectors, self._queries = encode_passages(list(texts)), encode_queries(list(queries))
 
     def candidates(self, number: int, pair: Pair) -> list[int]:
         """Places of the passages that may be negatives, best first: BM25's and the model's in turn."""

@@ -1,7 +1,7 @@
 """sentence-transformers' trainers with the checkpoints, logs and exact resume of `RunTrainer`."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, ListNetLoss
 from sentence_transformers.cross_encoder.trainer import CrossEncoderTrainer
 from sentence_transformers.cross_encoder.training_args import CrossEncoderTrainingArguments
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     CoSENTLoss,
@@ -29,6 +28,7 @@ from torch import nn
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.finetuning.arguments import FinetuningArguments
+from mybert.retrieval.balance import encoders_of
 from mybert.retrieval.pairs import Pairs
 from mybert.retrieval.ranking import reranked, score_ranking
 from mybert.retrieval.words import Words, best_rows
@@ -172,39 +172,25 @@ def reranking_loss(model: CrossEncoder, data: DatasetDict) -> dict[str, nn.Modul
     return losses
 
 
-class HeldOutRetrieval(InformationRetrievalEvaluator):
-    """nDCG@10, MRR@10, recall@100 and MAP of held-out queries, under these names.
+class HeldOutRetrieval(BaseEvaluator):
+    """nDCG@10, MRR@10, recall@100 and MAP of held-out queries.
 
     Attributes:
         of_queries: (queries,) nDCG@10 of each, from the last call.
     """
 
     def __init__(self, relevant: dict[str, dict[str, int]], passages: Sequence[str], batch_size: int):
-        corpus: dict[str, Any] = {str(number): text for number, text in enumerate(passages)}
-        number_of = {text: number for number, text in corpus.items()}
-        super().__init__(
-            {str(number): text for number, text in enumerate(relevant)},
-            corpus,
-            {str(i): {number_of[text] for text in answers} for i, answers in enumerate(relevant.values())},
-            accuracy_at_k=[1],
-            precision_recall_at_k=[100],
-            batch_size=batch_size,
-            write_csv=False,
-        )
+        super().__init__()
+        self._relevant, self._passages, self._batch_size = relevant, list(passages), batch_size
 
     def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        scores = super().__call__(model, None)
-        named = {name.rpartition("_")[2]: float(value) for name, value in scores.items()}
-        return {name: named[name] for name in (METRIC, "mrr@10", "recall@100", "map@100")}
-
-    def compute_metrics(self, queries_result_list: list[Any]) -> dict[str, Any]:
-        scores = []
-        for key, hits in zip(self.queries_ids, queries_result_list, strict=True):
-            best = sorted(hits, key=lambda hit: (-hit["score"], hit["corpus_id"]))
-            grades = dict.fromkeys(self.relevant_docs[key], 1)
-            scores.append(score_ranking([hit["corpus_id"] for hit in best], grades)[METRIC])
-        self.of_queries = np.array(scores)
-        return super().compute_metrics(queries_result_list)
+        queries, passages = encoders_of(model, self._batch_size)
+        cosines = queries([*self._relevant]) @ passages(self._passages).T
+        scores = [_scores(self._passages, *query) for query in zip(cosines, self._relevant.values(), strict=True)]
+        self.of_queries = np.array([one[METRIC] for one in scores])
+        metrics = _means(scores, (METRIC, "mrr@10", "recall@100", "map"))
+        self.store_metrics_in_model_card_data(model, metrics)
+        return metrics
 
 
 class HeldOutReranking(BaseEvaluator):
@@ -231,11 +217,18 @@ class HeldOutReranking(BaseEvaluator):
         options = {"batch_size": self._batch_size, "activation_fn": nn.Identity(), "show_progress_bar": False}
         logits = np.split(model.predict(pairs, **options), np.cumsum([len(texts) for texts in self._texts])[:-1])
         orders = {"bm25": self._first, "alone": logits, "both": list(map(reranked, self._first, logits))}
-        metrics = {name: [self._scores(*query) for query in enumerate(scores)] for name, scores in orders.items()}
+        metrics = {
+            name: list(map(_scores, self._texts, scores, self._relevant.values())) for name, scores in orders.items()
+        }
         of_queries = {name: np.array([one[METRIC] for one in scores]) for name, scores in metrics.items()}
         self.of_queries, self.beside = of_queries.pop("both"), of_queries
-        return {name: float(np.mean([one[name] for one in metrics["both"]])) for name in (METRIC, "mrr@10", "map")}
+        return _means(metrics["both"], (METRIC, "mrr@10", "map"))
 
-    def _scores(self, number: int, scores: np.ndarray) -> dict[str, float]:
-        texts, grades = self._texts[number], list(self._relevant.values())[number]
-        return score_ranking([texts[place] for place in np.argsort(-scores, kind="stable")], grades)
+
+def _scores(texts: Sequence[str], scores: np.ndarray, grades: Mapping[str, int]) -> dict[str, float]:
+    """The metrics of a query whose passages are sorted by their scores."""
+    return score_ranking([texts[place] for place in np.argsort(-scores, kind="stable")], grades)
+
+
+def _means(scores: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
+    return {name: float(np.mean([one[name] for one in scores])) for name in names}
