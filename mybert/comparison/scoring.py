@@ -1,11 +1,11 @@
 """The task of runs whose models are not loaded: it scores their predictions as `mybert evaluate` does."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short, short_list, warn_once
-from mybert.comparison.sides import Rows, Side
+from mybert.comparison.sides import Rows, Side, numbers_of
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, is_not_finite, label_name, number
 from mybert.tasks import task_class
 from mybert.tasks.base import Task
@@ -60,10 +60,10 @@ def _problem(every: Sequence[Rows]) -> str:
     first = every[0].predictions[0]
     if isinstance(every[0].references[0], list):
         return MULTI
-    numbers = _numbers(every[0].references)
+    numbers = numbers_of(every[0].references)
     if numbers is not None:
         _check_finite(every)
-    predicted = _numbers(_value(one) for rows in every for one in rows.predictions)
+    predicted = numbers_of(_value(one) for rows in every for one in rows.predictions)
     if numbers is None or predicted is None or ("label" in first and "scores" in first):
         return SINGLE
     if "label" in first and all(x == int(x) for x in (*numbers, *predicted)):  # class numbers
@@ -81,12 +81,6 @@ def _problem(every: Sequence[Rows]) -> str:
 
 def _value(prediction: Mapping[str, Any]) -> Any:
     return prediction.get("score", prediction.get("label"))
-
-
-def _numbers(values: Iterable[Any]) -> list[float] | None:
-    """Values that are all numbers; None for others."""
-    numbers = [number(value) for value in values]
-    return None if None in numbers else [value for value in numbers if value is not None]
 
 
 def _check_finite(every: Sequence[Rows]) -> None:

@@ -249,11 +249,17 @@ def _shared_columns(every: Sequence[Rows]) -> list[str]:
         )
 
     def is_score(name: str) -> bool:
-        numbers = [number(row[name]) for rows in every for row in rows.inputs]
-        return None not in numbers and not all(value is not None and value.is_integer() for value in numbers)
+        numbers = numbers_of(row[name] for rows in every for row in rows.inputs)
+        return numbers is not None and not all(value.is_integer() for value in numbers)
 
     columns = sorted(name for name in shared if not is_target(name))
     return [name for name in columns if not is_score(name)] or columns
+
+
+def numbers_of(values: Iterable[Any]) -> list[float] | None:
+    """Values that are all numbers; None for others."""
+    numbers = [number(value) for value in values]
+    return None if None in numbers else [value for value in numbers if value is not None]
 
 
 def _same(one: Any, other: Any) -> bool:
