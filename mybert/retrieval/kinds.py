@@ -25,6 +25,7 @@ from mybert.retrieval.documents import Miner, Passage, read_passages
 from mybert.retrieval.latent_semantics import LatentSemantics
 from mybert.retrieval.negatives import add_negatives, print_unused
 from mybert.retrieval.pairs import Pairs
+from mybert.retrieval.ranking import RERANKED
 from mybert.retrieval.words_channel import (
     add_words_channel,
     beginnings,
@@ -168,7 +169,7 @@ class Retrieval:
         """The pairs, of which those of rows have hard negatives."""
         rows, mined = pairs.by_origin()
         count = 1 if settings.hard_negatives is None else settings.hard_negatives
-        filled = add_negatives(Pairs(rows), passages, count, seed, self.model).pairs
+        filled = add_negatives(Pairs(rows), passages, count, seed, self.model, among=4 * count).pairs
         if count:  # each is a column, which all rows have
             filled = [pair._replace(negatives=tuple(islice(cycle(pair.negatives), count))) for pair in filled]
         self._negatives = min((len(pair.negatives) for pair in filled), default=0)
@@ -237,8 +238,7 @@ class Reranking:
         count = 4 if settings.hard_negatives is None else settings.hard_negatives
         if count:
             print_unused(pairs.pairs, count)
-        # without random ones it would not learn that most of the passages it sorts are about something else
-        filled = add_negatives(pairs, passages, count, seed, self._retriever, hard_count=(count + 1) // 2)
+        filled = add_negatives(pairs, passages, count, seed, self._retriever, among=RERANKED)
         trainers.check_reranking(filled)
         return filled
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from sentence_transformers import SentenceTransformer
 
@@ -13,7 +14,7 @@ from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import Words, best_rows
 from mybert.rows.similar_rows import plain_text
 
-_RETRIEVED = 20  # passages of BM25, and of the model
+_RETRIEVED = 100  # passages of BM25, and of the model
 _FALSE = 0.95  # share of the positive's scores from which a passage is taken for another answer
 _EQUAL = 0.95  # cosine from which a passage is taken for the positive
 _PART = 0.9  # share of the words of a passage
@@ -25,7 +26,7 @@ def add_negatives(
     count: int,
     seed: int,
     model: SentenceTransformer | None,
-    hard_count: int | None = None,
+    among: int,
 ) -> Pairs:
     """Pairs with at most `count` different negatives each: those of the rows, then hard ones, then random passages.
 
@@ -35,7 +36,7 @@ def add_negatives(
     Args:
         passages: among which negatives are found, beside those of the pairs; at most two for each pair are read.
         model: finds passages too; None: BM25 alone.
-        hard_count: how many hard ones there are at most (default: all that are missing).
+        among: hard ones are drawn from this number of passages, the best ones of BM25 and of the model in turn.
     """
     if not count or not pairs.pairs:
         return pairs
@@ -47,14 +48,12 @@ def add_negatives(
     with_negatives = []
     for number, pair in enumerate(pairs.pairs):
         own = [_words_of(text) for text in relevant[pair.query]]
-        hard = [texts[place] for place in searcher.candidates(number, pair)]
-        hard = [text for text in hard if not _is_part(text, own)]
+        candidates = (texts[place] for place in searcher.candidates(number, pair))
+        hard = list(islice((text for text in candidates if not _is_part(text, own)), among))
         if len(hard) > count:
-            hard = draw.sample(hard[: 4 * count], min(len(hard), 4 * count))
+            hard = draw.sample(hard, count)
         random_texts = (draw.choice(texts) for _ in range(10 * count))
-        chosen = dict.fromkeys(
-            [*pair.negatives, *hard[:hard_count], *(t for t in random_texts if not _is_part(t, own))]
-        )
+        chosen = dict.fromkeys([*pair.negatives, *hard, *(text for text in random_texts if not _is_part(text, own))])
         if not chosen:
             raise UserError(
                 f"query {short(pair.query, 60)}: all other passages are nearly the one that answers it, so none can "

@@ -249,8 +249,8 @@ class SearchOptions(Options):
     )
     hard_negatives: int | None = declare.data(
         None,
-        "Passages per pair that do not answer the query. retrieval: those that BM25 and the model rank high (default: "
-        "1); reranking: half of them, the others random (default: 4).",
+        "Passages per pair that do not answer the query, of those that BM25 and the model rank high (default: 1 for "
+        "retrieval, 4 for reranking).",
         least=0,
     )
     dimensions: list[int] = declare.task(

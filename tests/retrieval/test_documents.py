@@ -2,6 +2,7 @@
 
 import random
 import unicodedata
+from collections import Counter
 
 import pytest
 from json_files import write_lines
@@ -101,28 +102,34 @@ def test_documents_without_words_are_refused(tmp_path):
 def test_negatives_are_hard_and_no_answers():
     passages = ["the red car drives fast", "a red car is parked", "the ship sails north", "trees are green here"]
     pairs = Pairs([Pair("red car drives", passages[0])])
-    (found,) = add_negatives(pairs, [*passages, "The red car drives fast!"], 1, 1, None).pairs
+    (found,) = add_negatives(pairs, [*passages, "The red car drives fast!"], 1, 1, None, 4).pairs
     assert found.negatives == (passages[1],)
     several = Pairs([Pair("red car", passages[0], ("given",)), Pair("red car", passages[1])])
-    found = add_negatives(several, passages, 2, 1, None).pairs
+    found = add_negatives(several, passages, 2, 1, None, 8).pairs
     assert found[0].negatives[0] == "given"
     for pair in found:
         assert len(pair.negatives) == 2
         assert not {passages[0], passages[1]} & set(pair.negatives)
     whole = Pairs([Pair("red car", f"The story. {passages[0]}. And it ended well")])
-    (found,) = add_negatives(whole, passages, 1, 1, None).pairs
+    (found,) = add_negatives(whole, passages, 1, 1, None, 4).pairs
     assert found.negatives == (passages[1],)  # the first one is a part of the positive
 
 
-def test_the_number_of_hard_negatives_may_be_limited():
+def test_hard_negatives_are_drawn_from_the_best_passages():
     cars = [Pair("red car drives", f"the red car number {number} is parked") for number in range(1, 12)]
+    flowers = [Pair(f"flower {number}", f"flower {number} in this garden may be red") for number in range(12)]
     others = [Pair(f"query {number}", f"trees in park {number} are green") for number in range(40)]
-    pairs = Pairs([Pair("red car drives fast", "the red car drives fast"), *cars, *others])
-    drawn = [add_negatives(pairs, [], 4, seed, None, 2).pairs[0].negatives for seed in range(20)]
-    assert all(text.startswith("the red car") for four in drawn for text in four[:2])
-    assert sum(text.startswith("trees") for four in drawn for text in four[2:]) > 20
+    pairs = Pairs([Pair("red car drives fast", "the red car drives fast"), *cars, *flowers, *others])
+
+    def drawn(among: int) -> Counter[str]:
+        found = [add_negatives(pairs, [], 4, seed, None, among).pairs[0].negatives for seed in range(20)]
+        assert all(len({*four}) == 4 for four in found)
+        return Counter(text.split()[0] for four in found for text in four)
+
+    assert drawn(11).keys() == {"the"}
+    assert drawn(100).keys() == {"the", "flower"}, "trees share no word with the query"
 
 
 def test_equal_passages_cannot_be_negatives():
     with pytest.raises(UserError, match="none can be a negative; give other passages, or negatives of its own"):
-        add_negatives(Pairs([Pair("red car", "a red car")]), ["A red car!"], 1, 1, None)
+        add_negatives(Pairs([Pair("red car", "a red car")]), ["A red car!"], 1, 1, None, 4)

@@ -339,7 +339,7 @@ def test_rerankers_read_the_beginnings_of_giant_texts_whose_pairs_would_take_gig
 def test_a_reranker_reads_each_negative_once_and_answers_without_a_grade_have_the_highest():
     given = [Pair("a", "first", ("no",)), Pair("a", "second", ("no",)), Pair("b", "third")]
     pairs = Pairs(given, grades={("a", "first"): 3, ("a", "second"): 1})
-    data = trainer.reranking_data(add_negatives(pairs, [], 50, 0, None), 64)["pairs"]
+    data = trainer.reranking_data(add_negatives(pairs, [], 50, 0, None, 100), 64)["pairs"]
     assert data["labels"][0][0] == data["labels"][2][0] == 3 * data["labels"][1][0]
     assert sorted(data["passages"][0]) == ["first", "no", "third"]
     assert data["labels"][0][1:] == [0, 0]
