@@ -7,7 +7,7 @@ import textwrap
 from rich.console import Console
 
 from mybert.common.tables import line_width
-from mybert.reports.findings import Finding, find, how_to_open, summary_line
+from mybert.reports.findings import Finding, findings_of, how_to_open, summary_line
 from mybert.reports.settings import DoctorSettings
 from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report
@@ -21,7 +21,7 @@ def diagnose(settings: DoctorSettings) -> list[Finding]:
     Raises:
         UserError: the folder was not made by MyBERT, or a file in it is damaged.
     """
-    return find(read_stage(settings.folder))
+    return findings_of(read_stage(settings.folder))
 
 
 def main(settings: DoctorSettings) -> None:

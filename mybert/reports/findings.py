@@ -15,7 +15,7 @@ _CHECKS: dict[str, tuple[str, ...]] = {
     "finetune": ("retrieval", "finetuning", "evaluation", "training"),
     "evaluate": ("retrieval", "evaluation"),
 }
-"""The modules with the checks of each stage, loaded when it is judged."""
+"""The modules of the checks of each stage, loaded when they run. A check is a function in `CHECKS` of its module."""
 _BADGES = {"red": "Problem", "amber": "Warning", "green": "Passed"}
 
 
@@ -48,12 +48,12 @@ def judged(name: str, level: str, titles: tuple[str, str], evidence: str, remedy
     return Finding(name, level, titles[0 if passes else 1], evidence, "" if passes else remedy)
 
 
-def level(value: float, amber: float, red: float = float("inf")) -> str:
+def level_of(value: float, amber: float, red: float = float("inf")) -> str:
     """The level of a value that is better the lower it is: `red` above `red`, `amber` above `amber`."""
     return "red" if value > red else "amber" if value > amber else "green"
 
 
-def find(files: StageFiles) -> list[Finding]:
+def findings_of(files: StageFiles) -> list[Finding]:
     """The findings of all checks that apply to a stage; some stages have none."""
     modules = [importlib.import_module(f"mybert.reports.checks.{name}") for name in _CHECKS.get(files.stage, ())]
     with explain_missing(files):
@@ -91,7 +91,7 @@ def how_to_open(page: Path) -> str:
 def warning_lines(folder: Path) -> list[str]:
     """The titles of the problems and warnings of a stage, below a line that counts them; empty if there are none."""
     with contextlib.suppress(Exception):  # the output is complete, and writing the report has warned of it
-        if findings := [finding for finding in find(read_stage(folder)) if finding.level != "green"]:
+        if findings := [finding for finding in findings_of(read_stage(folder)) if finding.level != "green"]:
             name = f'"{folder}"' if " " in str(folder) else folder  # the command can be copied
             count = f"{summary_line(findings).rstrip('.')}; `mybert doctor {name}` says what to do:"
             return [count, *(f"  {finding.badge}: {finding.title}" for finding in findings)]

@@ -16,7 +16,7 @@ from mybert.artifacts.manifest import REPORT, REPORTS
 from mybert.common.metrics import percent
 from mybert.common.tables import format_cell
 from mybert.reports.components import printable
-from mybert.reports.findings import find, summary_line
+from mybert.reports.findings import findings_of, summary_line
 from mybert.reports.pages import page_of
 from mybert.reports.stage_files import explain_missing, read_stage
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def write_report(folder: str | Path) -> Path:
     """Writes report.html, of a comparison comparison.html, into the folder of a stage; returns its path."""
     files = read_stage(folder)
-    path, findings = files.folder / REPORTS.get(files.stage, REPORT), find(files)
+    path, findings = files.folder / REPORTS.get(files.stage, REPORT), findings_of(files)
     with explain_missing(files):
         page = page_of(files)
     charts = any(section.has_charts for section in page.filled)

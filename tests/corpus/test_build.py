@@ -19,7 +19,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import Quantity
 from mybert.corpus.text.document_store import group_in_blocks
 from mybert.corpus.text.sentences import sentence_splitter
-from mybert.reports.findings import find
+from mybert.reports.findings import findings_of
 from mybert.reports.stage_files import read_stage
 
 
@@ -58,7 +58,7 @@ def test_an_unexpected_share_of_held_out_examples_is_a_finding(
     build, make_documents, write_jsonl, documents, share, title
 ):
     folder, *_ = build([write_jsonl(make_documents(documents, sentences=(9, 9)))], nsp=False, validation_share=share)
-    (finding,) = (finding for finding in find(read_stage(folder)) if finding.name == "evaluation-set")
+    (finding,) = (finding for finding in findings_of(read_stage(folder)) if finding.name == "evaluation-set")
     assert (finding.title, "--split-documents" in finding.remedy) == (title, True)
 
 

@@ -7,7 +7,7 @@ from stage_folders import EVALUATION, evaluation_log, losses, training_log, writ
 
 from modeling_mybert import MyBertConfig
 from mybert import UserError, cli, doctor
-from mybert.reports.findings import closing_lines, find
+from mybert.reports.findings import closing_lines, findings_of
 from mybert.reports.pages.evaluation import score_summary
 from mybert.reports.stage_files import read_stage
 from mybert.reports.write import write_report
@@ -274,7 +274,7 @@ def test_rows_with_one_answer_do_not_say_that_nothing_was_learned(metric, tmp_pa
     scores = {"accuracy": 1.0} if metric == "accuracy" else {"pearson": 0.0, "mse": 0.0}
     changes = part(metric=metric, metrics=scores, constant_baselines=scores, intervals_95={})
     folder = write_stage(tmp_path / "run", "finetune", changes | {"results/metric": metric})
-    (found,) = (one for one in find(read_stage(folder)) if one.name == "learned")
+    (found,) = (one for one in findings_of(read_stage(folder)) if one.name == "learned")
     assert found.level == "amber" and found.title.startswith("All rows have the same answer")
     assert "All rows have the same answer" in score_summary(read_stage(folder), "", changes["results/validation"])
 
@@ -298,7 +298,7 @@ def test_rows_with_one_answer_do_not_say_that_nothing_was_learned(metric, tmp_pa
     ],
 )
 def test_one_finding_at_most_advises_another_learning_rate(stage, changes, name, tmp_path):
-    found = find(read_stage(write_stage(tmp_path / "run", stage, changes)))
+    found = findings_of(read_stage(write_stage(tmp_path / "run", stage, changes)))
     assert [finding.name for finding in found if "--learning-rate" in finding.remedy] == [name]
 
 
@@ -359,7 +359,7 @@ def test_files_that_cannot_be_judged_do_not_fail_a_command_that_has_ended(tmp_pa
 
 
 def test_a_good_run_has_no_problem_and_no_warning(good_run):
-    assert {finding.level for finding in find(read_stage(good_run))} == {"green"}
+    assert {finding.level for finding in findings_of(read_stage(good_run))} == {"green"}
 
 
 def test_the_gravest_findings_come_first_and_are_printed(tmp_path, capsys):
@@ -375,7 +375,7 @@ def test_the_gravest_findings_come_first_and_are_printed(tmp_path, capsys):
 
 def test_a_run_that_has_just_begun_has_no_findings(tmp_path):
     folder = write_stage(tmp_path / "run", "pretrain", {"results": {}, "log": [], "samples": []})
-    assert find(read_stage(folder)) == []
+    assert findings_of(read_stage(folder)) == []
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]"])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mybert.common.languages import MANY_MARKS, MANY_UNKNOWN, SOME_UNKNOWN
 from mybert.common.quantities import counted
-from mybert.reports.findings import Finding, judged, level
+from mybert.reports.findings import Finding, judged, level_of
 from mybert.reports.stage_files import StageFiles
 
 _LEAK_AMBER, _LEAK_RED = 0.05, 0.3
@@ -22,7 +22,7 @@ def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
         evidence += f" Most frequent: {', '.join(word for word, _ in words[:5])}."
     titles = "The vocabulary fits the documents", "Many tokens are unknown to the vocabulary"
     remedy = "Train a tokenizer on these documents by `mybert tokenizer`, with a higher --character-coverage."
-    yield judged("unknown-tokens", level(share, SOME_UNKNOWN, MANY_UNKNOWN), titles, evidence, remedy)
+    yield judged("unknown-tokens", level_of(share, SOME_UNKNOWN, MANY_UNKNOWN), titles, evidence, remedy)
 
 
 def removed_marks(files: StageFiles) -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def removed_marks(files: StageFiles) -> Iterator[Finding]:
         "Different words become equal without their marks",
     )
     remedy = "Train a tokenizer by `mybert tokenizer` with --language, such as hi, or with --no-strip-accents."
-    yield judged("removed-marks", level(share, MANY_MARKS), titles, evidence, remedy)
+    yield judged("removed-marks", level_of(share, MANY_MARKS), titles, evidence, remedy)
 
 
 def leaking_documents(files: StageFiles) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def leaking_documents(files: StageFiles) -> Iterator[Finding]:
     )
     titles = "Held-out documents are not in the training documents", "Held-out documents repeat training documents"
     remedy = "Remove near-equal documents by --deduplicate-near 0.8; text that all documents share, by a --filter."
-    yield judged("leaks", level(share, _LEAK_AMBER, _LEAK_RED), titles, evidence, remedy)
+    yield judged("leaks", level_of(share, _LEAK_AMBER, _LEAK_RED), titles, evidence, remedy)
 
 
 def duplicates(files: StageFiles) -> Iterator[Finding]:
@@ -58,9 +58,9 @@ def duplicates(files: StageFiles) -> Iterator[Finding]:
     number = counts["documents_duplicate"]
     share = number / max(counts["documents"] + (number if removed else 0), 1)
     evidence = f"Duplicate documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
-    grade = "green" if removed else level(share, _DUPLICATES)
+    level = "green" if removed else level_of(share, _DUPLICATES)
     titles = "Few documents are trained on twice", "Many documents are duplicates"
-    yield judged("duplicates", grade, titles, evidence, "Remove them by --deduplicate.")
+    yield judged("duplicates", level, titles, evidence, "Remove them by --deduplicate.")
 
 
 def removes_duplicates(files: StageFiles) -> bool:
@@ -77,23 +77,23 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
     )
     titles = "Few tokens are truncated", "Truncation removes many tokens"
     remedy = "Raise --max-length, or split very long sentences (--one-sentence-per-line with shorter lines)."
-    yield judged("truncation", level(share, _CUT_TOKENS), titles, evidence, remedy)
+    yield judged("truncation", level_of(share, _CUT_TOKENS), titles, evidence, remedy)
 
 
 def held_out(files: StageFiles) -> Iterator[Finding]:
     counts = files.manifest["counts"]
     examples, documents = counts.get("examples_validation", 0), counts.get("documents_held_out", 0)
     evidence = f"Held out: {counted(examples, 'example')} of {counted(documents, 'document')}."
-    grade = "green" if examples >= _FEW_EXAMPLES else "amber"
+    level = "green" if examples >= _FEW_EXAMPLES else "amber"
     bad = "The evaluation set is tiny" if examples else "There is no evaluation set"
     remedy = "Use more text, or hold out more of it: a larger --validation-share, or --split-documents for long ones."
     share = examples / max(examples + counts["examples_training"], 1)
     wanted = files.manifest["settings"].get("validation_share") or 0.0
     if share > max(_LARGE_SHARE, 3 * wanted):
-        grade, bad = "amber", f"{share:.0%} of the examples are held out"
+        level, bad = "amber", f"{share:.0%} of the examples are held out"
         evidence += " Whole documents are held out, and these are few or long."
         remedy = "Use more documents, or split them by --split-documents."
-    yield judged("evaluation-set", grade, ("Enough examples are held out", bad), evidence, remedy)
+    yield judged("evaluation-set", level, ("Enough examples are held out", bad), evidence, remedy)
 
 
 def single_sentences(files: StageFiles) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def single_sentences(files: StageFiles) -> Iterator[Finding]:
     evidence = f"{share:.1%} of the documents have one sentence, which can only be followed by a random one."
     titles = "Documents have several sentences", "Most documents have one sentence"
     remedy = "Join related texts into documents, or build examples without pairs by --no-nsp."
-    yield judged("sentences", level(share, 0.5), titles, evidence, remedy)
+    yield judged("sentences", level_of(share, 0.5), titles, evidence, remedy)
 
 
 def skipped_lines(files: StageFiles) -> Iterator[Finding]:
@@ -115,7 +115,7 @@ def skipped_lines(files: StageFiles) -> Iterator[Finding]:
     evidence = f"Skipped lines: {number:,} ({share:.1%}){reasons}."
     titles = "Few or no lines were skipped", "Many lines were skipped"
     remedy = "Correct these lines; --errors strict names the first."
-    yield judged("skipped", level(share, _SKIPPED), titles, evidence, remedy)
+    yield judged("skipped", level_of(share, _SKIPPED), titles, evidence, remedy)
 
 
 CHECKS = (

@@ -6,7 +6,7 @@ from typing import Any
 from mybert.common.metrics import interval_of, metric_of
 from mybert.common.quantities import counted
 from mybert.reports.checks.training import advises_rate
-from mybert.reports.findings import Finding, judged, level
+from mybert.reports.findings import Finding, judged, level_of
 from mybert.reports.stage_files import StageFiles
 
 FEW_RED, _FEW_AMBER = 30, 200
@@ -36,10 +36,10 @@ def nothing_learned(files: StageFiles) -> Iterator[Finding]:
         remedy = f"Use more rows or epochs{rate}, or a better pretrained model."
         if files.results.get("few_labels"):
             remedy = f"{_MORE_LABELS.capitalize()}, or use a better pretrained model."
-        grade = "red" if not good else "green" if sure else "amber"
+        level = "red" if not good else "green" if sure else "amber"
         bad = "The model may be no better than a constant prediction" if good else "The model has learned nothing"
         titles = f"The model is better than a constant prediction{of_part(part)}", f"{bad}{of_part(part)}"
-        yield judged("learned", grade, titles, evidence, remedy)
+        yield judged("learned", level, titles, evidence, remedy)
 
 
 def simple_model(files: StageFiles) -> Iterator[Finding]:
@@ -92,10 +92,10 @@ def tiny_validation_set(files: StageFiles) -> Iterator[Finding]:
         evidence = f"{counted(rows, 'row')}{where}."
         if interval:
             evidence += f" {named.title}: 95% interval {named.interval(*interval)}."
-        grade = "red" if rows < FEW_RED else "amber" if rows < _FEW_AMBER else "green"
+        level = "red" if rows < FEW_RED else "amber" if rows < _FEW_AMBER else "green"
         titles = f"There are enough rows to trust the scores{where}", f"The evaluation set is tiny{where}"
         remedy = "Label more rows for evaluation; several hundred give intervals of a few percent."
-        yield judged("rows", grade, titles, evidence, remedy)
+        yield judged("rows", level, titles, evidence, remedy)
 
 
 def truncation(files: StageFiles) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
         remedy = "Raise --max-length."
         if files.task == "text-classification":
             remedy = "Raise --max-length, or read long texts in windows (--long-texts window)."
-        yield judged("truncation", level(cut / max(rows, 1), _CUT_AMBER), titles, evidence, remedy)
+        yield judged("truncation", level_of(cut / max(rows, 1), _CUT_AMBER), titles, evidence, remedy)
 
 
 def poor_calibration(files: StageFiles) -> Iterator[Finding]:
@@ -138,7 +138,7 @@ def poor_calibration(files: StageFiles) -> Iterator[Finding]:
         remedy = "Fine-tune with --calibrate, which scales the probabilities on the validation rows."
         if files.has_several_labels or files.results.get("few_labels"):
             remedy = "Use the order of the probabilities and not their values."
-        yield judged("calibration", level(error, _MISCALIBRATED), titles, evidence, remedy)
+        yield judged("calibration", level_of(error, _MISCALIBRATED), titles, evidence, remedy)
 
 
 def rows_left_out(files: StageFiles) -> Iterator[Finding]:
@@ -160,10 +160,10 @@ def trained_on(files: StageFiles) -> Iterator[Finding]:
         evidence += f"{equal:,} of {rows:,} evaluated rows are training rows."
     elif not evidence:
         return  # the rows of the training are not recorded
-    grade = "red" if overlap["same_file"] else level((equal or 0) / max(rows, 1), 0, _TRAINED_RED)
+    level = "red" if overlap["same_file"] else level_of((equal or 0) / max(rows, 1), 0, _TRAINED_RED)
     titles = "No evaluated row is a training row", "The model was trained on evaluated rows"
     remedy = "Evaluate rows that the model has not seen; these scores are too high."
-    yield judged("trained-on", grade, titles, evidence.strip(), remedy)
+    yield judged("trained-on", level, titles, evidence.strip(), remedy)
 
 
 def main_metric(files: StageFiles, results: Mapping[str, Any]) -> str:

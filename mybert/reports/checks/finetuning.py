@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from mybert.common.languages import MANY_UNKNOWN, SOME_UNKNOWN
-from mybert.reports.findings import Finding, judged, level, passed
+from mybert.reports.findings import Finding, judged, level_of, passed
 from mybert.reports.stage_files import StageFiles
 
 _RARE_RED, _RARE_AMBER = 5, 20  # rows of a label
@@ -20,8 +20,8 @@ def leaking_rows(files: StageFiles) -> Iterator[Finding]:
     clean = True
     for overlap in overlaps:
         share = (overlap["equal"] + overlap["near"]) / max(overlap["rows"], 1)
-        grade = level(share, _LEAK_AMBER, _LEAK_RED) if overlap["of"] != "train" else "green"
-        if grade == "green":
+        level = level_of(share, _LEAK_AMBER, _LEAK_RED) if overlap["of"] != "train" else "green"
+        if level == "green":
             continue
         clean = False
         evidence = (
@@ -30,7 +30,7 @@ def leaking_rows(files: StageFiles) -> Iterator[Finding]:
         )
         remedy = f"Remove these rows from the {overlap['in']} rows; the scores on {overlap['of']} rows are too high."
         yield Finding(
-            "leaks", grade, f"{overlap['of'].capitalize()} rows leak into {overlap['in']} rows", evidence, remedy
+            "leaks", level, f"{overlap['of'].capitalize()} rows leak into {overlap['in']} rows", evidence, remedy
         )
     if clean:
         yield passed("leaks", "The parts share no rows", "No evaluated row is a copy of a training row.")
@@ -53,8 +53,8 @@ def words_that_give_labels_away(files: StageFiles) -> Iterator[Finding]:
     remedy = (
         "Check whether the word will be there in real inputs. If not, remove it from the rows (templates, file names)."
     )
-    grade = level(first["f1"], _GIVEAWAY_AMBER, _GIVEAWAY_RED)
-    yield judged("giveaway", grade, (title, "One word gives a label away"), evidence, remedy)
+    level = level_of(first["f1"], _GIVEAWAY_AMBER, _GIVEAWAY_RED)
+    yield judged("giveaway", level, (title, "One word gives a label away"), evidence, remedy)
 
 
 def rare_classes(files: StageFiles) -> Iterator[Finding]:
@@ -70,9 +70,9 @@ def rare_classes(files: StageFiles) -> Iterator[Finding]:
     remedy = "Label more rows of these classes, join them with others, or use --class-weights."
     if files.task == "question-answering" or files.has_several_labels:  # no class of a row to weight
         remedy = "Label more rows of these classes."
-    grade = "red" if rare and rare[0][0] < red else "amber" if rare else "green"
+    level = "red" if rare and rare[0][0] < red else "amber" if rare else "green"
     title = "A label is too rare to learn" if len(rare) == 1 else f"{len(rare):,} labels are too rare to learn"
-    yield judged("rare-classes", grade, ("Every label has enough training rows", title), evidence, remedy)
+    yield judged("rare-classes", level, ("Every label has enough training rows", title), evidence, remedy)
 
 
 def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
@@ -83,7 +83,7 @@ def unknown_tokens(files: StageFiles) -> Iterator[Finding]:
     evidence = f"{share:.2%} of the training tokens are [UNK]."
     titles = "The vocabulary fits the rows", "Many tokens are unknown to the vocabulary"
     remedy = "Use a checkpoint whose vocabulary has these characters, or clean the texts."
-    yield judged("unknown-tokens", level(share, SOME_UNKNOWN, MANY_UNKNOWN), titles, evidence, remedy)
+    yield judged("unknown-tokens", level_of(share, SOME_UNKNOWN, MANY_UNKNOWN), titles, evidence, remedy)
 
 
 CHECKS = (leaking_rows, words_that_give_labels_away, rare_classes, unknown_tokens)

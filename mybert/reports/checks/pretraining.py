@@ -23,7 +23,7 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
     if accuracy is None or not base:
         return
     evidence = f"Masked-token accuracy {accuracy:.1%}; always answering the most frequent token gives {base:.1%}."
-    grade = "red" if accuracy <= _PLATEAU_RED * base else "amber" if accuracy <= _PLATEAU_AMBER * base else "green"
+    level = "red" if accuracy <= _PLATEAU_RED * base else "amber" if accuracy <= _PLATEAU_AMBER * base else "green"
     titles = (
         "The model has learned more than the most frequent token",
         "The loss is still on its first plateau: little is learned yet",
@@ -31,7 +31,7 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
     remedies = ["Train for more steps", *([] if advises_rate(files) else ["raise --learning-rate"])]
     remedies += _remedies_for_new_weights(files)
     remedy = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]])) + "."
-    yield judged("plateau", grade, titles, evidence, remedy)
+    yield judged("plateau", level, titles, evidence, remedy)
 
 
 def _remedies_for_new_weights(files: StageFiles) -> list[str]:
@@ -66,7 +66,7 @@ def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
         yield Finding("next-sentence", "amber", title, evidence, _HOLD_OUT_MORE)
         return
     late = metrics.get("mlm_accuracy", 0) > _LEARNED * constant.get("mlm_accuracy", 1)
-    grade = "red" if late and pairs >= _FEW_PAIRS and accuracy < base + 0.02 else "amber"
+    level = "red" if late and pairs >= _FEW_PAIRS and accuracy < base + 0.02 else "amber"
     remedy = (
         "Train for more steps: it is learned after masked tokens. If it stays, check that documents have several "
         "sentences in order, or build the corpus with --no-nsp."
@@ -78,7 +78,7 @@ def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
             "Use more text, check that documents have several sentences in order, or build the corpus with --no-nsp. "
             "More steps do not help."
         )
-    yield Finding("next-sentence", grade, "Next-sentence prediction is at chance", evidence, remedy)
+    yield Finding("next-sentence", level, "Next-sentence prediction is at chance", evidence, remedy)
 
 
 def small_evaluation_set(files: StageFiles) -> Iterator[Finding]:
@@ -92,9 +92,9 @@ def small_evaluation_set(files: StageFiles) -> Iterator[Finding]:
         return
     tokens = metrics.get("mlm_tokens", 0)
     evidence = f"The scores are means over {tokens:,} masked tokens of held-out documents."
-    grade = "red" if tokens < _FEW_TOKENS else "amber" if tokens < _MORE_TOKENS else "green"
+    level = "red" if tokens < _FEW_TOKENS else "amber" if tokens < _MORE_TOKENS else "green"
     titles = "The evaluation set is large enough", "The evaluation set is tiny"
-    yield judged("evaluation-set", grade, titles, evidence, remedy)
+    yield judged("evaluation-set", level, titles, evidence, remedy)
 
 
 def off_the_plan(files: StageFiles) -> Iterator[Finding]:

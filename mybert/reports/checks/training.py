@@ -7,7 +7,7 @@ import numpy as np
 
 from mybert.common.metrics import metric_of
 from mybert.common.quantities import counted
-from mybert.reports.findings import Finding, judged, level
+from mybert.reports.findings import Finding, judged, level_of
 from mybert.reports.stage_files import StageFiles, is_number
 
 _RISE_AMBER, _RISE_RED = 0.02, 0.10  # of the held-out loss above its minimum
@@ -47,16 +47,16 @@ def held_out_loss_rises(files: StageFiles) -> Iterator[Finding]:
     evidence = f"Held-out loss: {best:.4g} at step {where:,}, {last:.4g} at the end ({rise:+.1%})."
     if best == last:
         evidence = f"Held-out loss: lowest at the end, {last:.4g}."
-    grade = level(rise, _RISE_AMBER, _RISE_RED)
+    level = level_of(rise, _RISE_AMBER, _RISE_RED)
     titles = "The held-out loss does not rise", "The model overfits: its held-out loss rises"
     remedy = "Use more data or fewer steps, or raise --dropout."
     if files.results.get("training_arguments", {}).get("load_best_model_at_end"):
-        grade = level(rise, _RISE_AMBER)
+        level = level_of(rise, _RISE_AMBER)
         evidence += " The best evaluation was kept."
         remedy = "Train for fewer epochs, use more rows, or raise --dropout and --weight-decay."
     elif files.stage == "finetune":
         remedy = f"{remedy[:-1]}, or keep the best checkpoint by --load-best-model-at-end."
-    yield judged("overfitting", grade, titles, evidence, remedy)
+    yield judged("overfitting", level, titles, evidence, remedy)
 
 
 def held_out_losses(files: StageFiles) -> list[tuple[int, float]]:
@@ -75,12 +75,12 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
     evidence = (
         f"The held-out loss changed from {before:.4g} at step {start:,} to {last:.4g} at the end ({-gain:+.1%})."
     )
-    grade = "amber" if falls_to_the_end and gain > _STILL_FALLING else "green"
+    level = "amber" if falls_to_the_end and gain > _STILL_FALLING else "green"
     titles = "The held-out loss hardly fell at the end", "The run had not converged when it stopped"
     remedy = (
         f"Train for more than {step:,} steps. A new run with twice as many steps shows how much the loss still falls."
     )
-    yield judged("converged", grade, titles, evidence, remedy)
+    yield judged("converged", level, titles, evidence, remedy)
 
 
 def _is_learned(files: StageFiles) -> bool:
@@ -127,12 +127,12 @@ def _too_high(files: StageFiles) -> Iterator[Finding]:
     if explodes:
         evidence += f" It rose from {losses[0]:.4g} to {max(smooth):.4g} on the way."
     opposed = noise is not None and noise > _OPPOSED
-    grade = "red" if rises or stays or explodes else "amber" if skipped or is_large or opposed else "green"
+    level = "red" if rises or stays or explodes else "amber" if skipped or is_large or opposed else "green"
     titles = "The training loss is stable at this learning rate", "The learning rate is too high"
     remedy = f"Train again with --learning-rate {max(rates) / 5:.2g} (a fifth), or with a longer --warmup-steps."
     if noise is not None and noise > _NOISY and not opposed:
         remedy += " A larger batch (--gradient-accumulation-steps) makes its steps less noisy."
-    yield judged("learning-rate-high", grade, titles, evidence, remedy)
+    yield judged("learning-rate-high", level, titles, evidence, remedy)
 
 
 def _too_low(files: StageFiles) -> Iterator[Finding]:
@@ -152,10 +152,10 @@ def _too_low(files: StageFiles) -> Iterator[Finding]:
         f"size; the training loss {'rose' if fall < 0 else 'fell'} by {abs(fall):.1%}."
     )
     evidence += _noise_text(noise, "Over the run")
-    grade = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"
+    level = "green" if not is_small else "red" if fall < _SMALL_FALL else "amber"
     titles = "The steps are large enough", "The learning rate is too low for this number of steps"
     remedy = f"Train again with --learning-rate {max(rates) * 5:.2g} (five times), or for more steps."
-    yield judged("learning-rate-low", grade, titles, evidence, remedy)
+    yield judged("learning-rate-low", level, titles, evidence, remedy)
 
 
 def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
