@@ -57,9 +57,9 @@ def _answer(head: Head, texts: list[Any]) -> tuple[str, float | str, str]:
     except UserError as error:
         return "", "", str(error)
     if not head.columns:
-        shares: Any = answer.shares  # probabilities
-        name = max(shares, key=shares.__getitem__)
-        return name, round(shares[name], 4), ""
+        probabilities: Any = answer.result
+        name = max(probabilities, key=probabilities.__getitem__)
+        return name, round(probabilities[name], 4), ""
     best = {mask: (word, share) for mask, word, share in reversed(answer.rows)}  # the most probable word is the first
     probability = 1.0
     for _, share in best.values():

@@ -33,12 +33,12 @@ class Answer:
     """What the page shows of a prediction.
 
     Attributes:
-        shares: name → probability, or a text.
+        result: name → probability, or a text.
         marked: a text in parts.
         rows: of a table of details.
     """
 
-    shares: Mapping[str, float] | str = ""
+    result: Mapping[str, float] | str = ""
     marked: Marked | None = None
     rows: Sequence[Sequence[Any]] = ()
 
@@ -51,7 +51,7 @@ class Head:
         title: of the tab.
         fields: name of each text field → number of its lines.
         answer: from the texts of the fields to an `Answer`.
-        shares, marked: titles of these parts of an answer; empty if it lacks them.
+        result, marked: titles of these parts of an answer; empty if it lacks them.
         columns: of the table of an answer; empty if it has none.
         examples: texts of the fields.
         source: makes the predictions of files or the vectors of a search.
@@ -63,7 +63,7 @@ class Head:
     title: str
     fields: Mapping[str, int]
     answer: Callable[..., Answer]
-    shares: str = ""
+    result: str = ""
     marked: str = ""
     columns: Sequence[str] = ()
     examples: Sequence[Sequence[str]] = ()
@@ -147,15 +147,15 @@ def _fill_masks(checkpoint: Checkpoint, text: str) -> Answer:
         raise UserError(f"write {mask} in place of the words to predict, in the first {length} tokens")
     top = model.cls.predictions(states).float().softmax(-1).topk(min(_TOP, model.config.vocab_size))
     best = zip(map(tokenizer.convert_ids_to_tokens, top.indices.tolist()), top.values.tolist(), strict=True)
-    guesses = [dict(zip(words, shares, strict=True)) for words, shares in best]
-    rows = [(mask, word, round(p, 4)) for mask, shares in enumerate(guesses, 1) for word, p in shares.items()]
+    guesses = [dict(zip(words, probabilities, strict=True)) for words, probabilities in best]
+    rows = [(mask, word, round(p, 4)) for mask, guess in enumerate(guesses, 1) for word, p in guess.items()]
     return Answer(guesses[0], _filled(text, tokenizer.mask_token, guesses), rows)
 
 
 def _filled(text: str, mask: str, guesses: Sequence[Mapping[str, float]]) -> Marked:
     """The text with the most probable word in place of each mask, marked with its probability."""
     first, *others = text.split(mask)
-    best = [next(iter(shares.items())) for shares in guesses]
+    best = [next(iter(guess.items())) for guess in guesses]
     words = [(word, f"{share:.0%}") for word, share in best] + [(mask, None)] * (len(others) - len(best))  # cut off
     marked = [
         (first, None),
@@ -211,8 +211,8 @@ def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
     def answer(*texts: str) -> Answer:
         prediction: Any = explainer(texts)
         one = of_all_windows(prediction["explanations"])
-        shares = prediction["scores"] if "scores" in prediction else f"{prediction['score']:.3f}"
-        return Answer(shares, coloured(prediction, one), values(one))
+        result = prediction["scores"] if "scores" in prediction else f"{prediction['score']:.3f}"
+        return Answer(result, coloured(prediction, one), values(one))
 
     names = {"text": "Text", "text_pair": "Second text"}
     title = "Number" if predictor.task.config.problem_type == "regression" else "Labels"

@@ -151,8 +151,8 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
     def add(component: Callable[..., Any], value: Callable[[Answer], Any], **options: Any) -> None:
         components.append((component(value(first) if first else None, **options), value))
 
-    if head.shares:
-        add(gr.Label, lambda answer: answer.shares, label=head.shares, num_top_classes=8)
+    if head.result:
+        add(gr.Label, lambda answer: answer.result, label=head.result, num_top_classes=8)
     if head.marked:
         add(
             gr.HTML,

@@ -60,7 +60,7 @@ class Evaluation(NamedTuple):
         lengths: tokens of each row as the model read them, in all its windows.
         truncated: whether each row was truncated to `max_length`.
         seconds: wall time of tokenization and inference; None if the predictions were known.
-        tag_shares: of `Task.tag_shares`.
+        tag_probabilities: of `Task.tag_probabilities`.
     """
 
     metrics: dict[str, float]
@@ -76,7 +76,7 @@ class Evaluation(NamedTuple):
     lengths: list[int]
     truncated: list[bool]
     seconds: float | None
-    tag_shares: list[np.ndarray] | None = None
+    tag_probabilities: list[np.ndarray] | None = None
 
     @property
     def cut(self) -> int:

@@ -96,7 +96,7 @@ def find_suspects(
 def find_wrong_tags(
     predictions: Sequence[Mapping[str, Any]],
     references: Sequence[Sequence[str]],
-    shares: Sequence[np.ndarray],
+    probabilities: Sequence[np.ndarray],
     names: Sequence[str],
 ) -> list[Suspect]:
     """The rows with a tag that looks incorrect, the worst first; the answer of a row is its least probable tag.
@@ -107,12 +107,12 @@ def find_wrong_tags(
     (benchmarks/results/few_labels.md).
 
     Args:
-        shares: (words, tags) of each row, the probability of every tag of each word.
+        probabilities: (words, tags) of each row, the probability of every tag of each word.
         names: of the tags.
     """
     places = {name: place for place, name in enumerate(names)}
     given = np.array([places[tag] for tags in references for tag in tags])
-    raw = np.concatenate(shares)
+    raw = np.concatenate(probabilities)
     calibrated = _calibrate(raw, given)
     own, best = calibrated[np.arange(len(given)), given], raw.argmax(1)
     looks_wrong = (own <= _highest_improbable(calibrated, own)) & (best != given)
@@ -129,30 +129,30 @@ def find_wrong_tags(
     return [suspect for _, _, suspect in sorted(suspects, key=lambda one: one[:2])]
 
 
-def _highest_improbable(shares: np.ndarray, own: np.ndarray) -> float:
+def _highest_improbable(probabilities: np.ndarray, own: np.ndarray) -> float:
     """The highest probability up to which at most `_FALSE_ALARMS` of the labels are expected; -1 if there is none.
 
     Args:
-        shares: (n, labels) all probabilities.
+        probabilities: (n, labels) all probabilities.
         own: (n,) those of the labels.
     """
-    every, ordered = np.sort(shares, axis=None), np.sort(own)
+    every, ordered = np.sort(probabilities, axis=None), np.sort(own)
     sums = np.concatenate([[0.0], np.cumsum(every)])
     expected = sums[np.searchsorted(every, ordered, side="right")]
     number = np.searchsorted(ordered, ordered, side="right")
     return float(ordered[expected <= _FALSE_ALARMS * number].max(initial=-1.0))
 
 
-def _calibrate(shares: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _calibrate(probabilities: np.ndarray, given: np.ndarray) -> np.ndarray:
     """The probabilities with the least cross-entropy of the labels: the logarithms are scaled by a number, and one is
     added for each label (Alexandari, Kundaje and Shrikumar 2020). Those of a model that knows nothing are how frequent
     the labels are.
 
     Args:
-        shares: (n, labels).
+        probabilities: (n, labels).
         given: (n,) the labels.
     """
-    logits, labels = np.log(np.maximum(shares, _LEAST)), shares.shape[1]
+    logits, labels = np.log(np.maximum(probabilities, _LEAST)), probabilities.shape[1]
     own, frequency = np.arange(len(given)), np.bincount(given, minlength=labels) / len(given)
 
     def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:

@@ -137,7 +137,7 @@ def evaluate_rows(
         Matrix.of(task, predictions, references),
         *_lengths(features, len(rows)),
         seconds,
-        task.tag_shares(logits, features, rows),
+        task.tag_probabilities(logits, features, rows),
     )
 
 
@@ -214,9 +214,9 @@ def _fields(row: dict[str, Any], prediction: dict[str, Any]) -> list[str]:
 def _suspects(evaluation: Evaluation, task: Task, unlearned: Collection[str]) -> list[Suspect]:
     """The rows whose label looks incorrect; prints why there are none if the model cannot tell."""
     answers = evaluation.predictions, evaluation.references
-    if evaluation.tag_shares is not None:
+    if evaluation.tag_probabilities is not None:
         names = [name for _, name in sorted(task.id2label.items())]
-        suspects = find_wrong_tags(*answers, evaluation.tag_shares, names)
+        suspects = find_wrong_tags(*answers, evaluation.tag_probabilities, names)
         if not suspects and any(evaluation.errors):
             print("no list of tags that look incorrect: the model is as often wrong as its probabilities say")
         return suspects

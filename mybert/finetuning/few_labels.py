@@ -165,11 +165,11 @@ def _mean(states: Tensor, mask: Tensor) -> Tensor:
 def _contrastive_loss(vectors: Tensor, labels: Tensor) -> Tensor:
     """(B, H) of norm 1, (B, labels) → the mean over rows that have a positive."""
     own = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
-    shares = (vectors @ vectors.T / _TEMPERATURE).masked_fill(own, -1e9).log_softmax(1)
+    log_probs = (vectors @ vectors.T / _TEMPERATURE).masked_fill(own, -1e9).log_softmax(1)
     both = labels @ labels.T
     weights = (both / (labels.sum(1)[:, None] + labels.sum(1) - both).clamp(min=1)).masked_fill(own, 0.0)
     total = weights.sum(1)
-    return -((shares * weights).sum(1) / total.clamp(min=1e-6))[total > 0].sum() / max(int((total > 0).sum()), 1)
+    return -((log_probs * weights).sum(1) / total.clamp(min=1e-6))[total > 0].sum() / max(int((total > 0).sum()), 1)
 
 
 def _batches(targets: np.ndarray, generator: np.random.Generator) -> Iterator[list[int]]:

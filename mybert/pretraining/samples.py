@@ -80,15 +80,15 @@ class Samples:
             before, after = ids[:place], ids[place + 1 :]
             masked = [*before, self.tokenizer.mask_token_id, *after]
             inputs = torch.tensor([[self.tokenizer.cls_token_id, *masked, self.tokenizer.sep_token_id]], device=device)
-            shares = model(input_ids=inputs).prediction_logits[0, place + 1].float().softmax(-1)
-            top = shares.topk(_GUESSES)
+            probabilities = model(input_ids=inputs).prediction_logits[0, place + 1].float().softmax(-1)
+            top = probabilities.topk(_GUESSES)
             guesses = zip(names(top.indices.tolist()), top.values.tolist(), strict=True)
             answers.append(
                 {
                     "before": decode(before),
                     "word": names(ids[place]),
                     "after": decode(after),
-                    "probability": round(shares[ids[place]].item(), 6),
+                    "probability": round(probabilities[ids[place]].item(), 6),
                     "guesses": [[guess, round(share, 6)] for guess, share in guesses],
                 }
             )
@@ -103,13 +103,13 @@ class Samples:
             types = [int(place > middle) for place in range(len(ids))]
             inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([types])}
             inputs = {name: values.long().to(device) for name, values in inputs.items()}
-            shares = model(**inputs).seq_relationship_logits[0].float().softmax(-1)
+            probabilities = model(**inputs).seq_relationship_logits[0].float().softmax(-1)
             answers.append(
                 {
                     "a": self.tokenizer.decode(ids[1:middle])[-_SHOWN:],
                     "b": self.tokenizer.decode(ids[middle + 1 : -1])[:_SHOWN],
                     "is_next": bool(is_next),
-                    "probability": round(shares[0 if is_next else 1].item(), 6),
+                    "probability": round(probabilities[0 if is_next else 1].item(), 6),
                 }
             )
         return answers

@@ -261,7 +261,9 @@ class Task(ABC):
 
     # What some tasks change: scores
 
-    def tag_shares(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[np.ndarray] | None:
+    def tag_probabilities(
+        self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset
+    ) -> list[np.ndarray] | None:
         """(words, labels) of each row, the probability of every tag of each word; None for other tasks."""
         return None
 

@@ -231,13 +231,13 @@ class TokenClassification(Task):
         tokens. `unit` says which.
         """
         texts, offsets = (rows[name][:] if name in rows.column_names else [None] * len(rows) for name in _RAW)
-        shares = self.tag_shares(logits, features, rows)
+        probabilities = self.tag_probabilities(logits, features, rows)
         return [
             self._prediction(words, scores, text, places)
-            for words, scores, text, places in zip(rows["tokens"][:], shares, texts, offsets, strict=True)
+            for words, scores, text, places in zip(rows["tokens"][:], probabilities, texts, offsets, strict=True)
         ]
 
-    def tag_shares(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[np.ndarray]:
+    def tag_probabilities(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> list[np.ndarray]:
         """The softmax of the mean logits of each word."""
         of_words = word_logits(logits, features, rows["tokens"][:], self.classes)
         return [softmax(values, axis=1) for values in of_words]

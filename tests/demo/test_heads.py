@@ -35,15 +35,15 @@ def test_words_for_masks_and_next_sentences_are_those_of_transformers_bert(model
     expected = model(**ids).prediction_logits[0].softmax(-1)[ids["input_ids"][0] == tokenizer.mask_token_id]
     answer = head(models, "filler", "Masked words").answer(text)
     best = tokenizer.convert_ids_to_tokens(expected[0].topk(8).indices)
-    assert list(answer.shares) == best and len(answer.rows) == 16
-    assert list(answer.shares.values()) == pytest.approx(expected[0].topk(8).values.tolist(), abs=1e-5)
+    assert list(answer.result) == best and len(answer.rows) == 16
+    assert list(answer.result.values()) == pytest.approx(expected[0].topk(8).values.tolist(), abs=1e-5)
     assert answer.rows[8][:2] == (2, tokenizer.convert_ids_to_tokens(int(expected[1].argmax())))
     filled = [answer.rows[0][1], answer.rows[8][1]]
     assert "".join(part for part, _ in answer.marked) == "the {} film is {}".format(*filled)
     assert [part for part, label in answer.marked if label] == filled
     pair = tokenizer("ann sings", "in rome", return_tensors="pt")
     follows = model(**pair).seq_relationship_logits.softmax(-1)[0, 0].item()
-    found = head(models, "filler", "Next sentence").answer("ann sings", "in rome").shares
+    found = head(models, "filler", "Next sentence").answer("ann sings", "in rome").result
     assert found["follows the first"] == pytest.approx(follows, abs=1e-5) and sum(found.values()) == pytest.approx(1)
     with pytest.raises(UserError, match=r"write \[MASK\]"):
         head(models, "filler", "Masked words").answer("no mask")
@@ -55,7 +55,7 @@ def test_labels_have_the_probabilities_of_the_predictor_and_words_the_whole_text
     found = head(models, name, "Classify")
     assert len(found.fields) == len(texts)
     answer = found.answer(*texts)
-    assert answer.shares == pytest.approx(Predictor(models(name), device="cpu")(tuple(texts))["scores"])
+    assert answer.result == pytest.approx(Predictor(models(name), device="cpu")(tuple(texts))["scores"])
     assert "".join(part for part, _ in answer.marked) == "\n".join(texts)
     assert max(abs(value) for _, value in answer.marked if value is not None) == 1
     assert [abs(value) for _, value in answer.rows] == sorted((abs(value) for _, value in answer.rows), reverse=True)
@@ -67,21 +67,21 @@ def test_entities_and_answers_are_marked_at_the_places_of_the_predictor(models):
     answer = head(models, "tagger", "Tag").answer(text)
     marked = [(part, label) for part, label in answer.marked if label]
     assert expected and marked == [(entity["text"], entity["type"]) for entity in expected]
-    assert answer.shares.split()[0] == str(len(expected))
+    assert answer.result.split()[0] == str(len(expected))
     expected = Predictor(models("reader"), device="cpu")(("Who sings?", CONTEXT))
     answer = head(models, "reader", "Answer").answer("Who sings?", CONTEXT)
-    assert answer.shares == expected["answer"]
+    assert answer.result == expected["answer"]
     assert [part for part, label in answer.marked if label] == [expected["answer"]]
     assert "".join(part for part, _ in answer.marked) == CONTEXT
 
 
 def test_numbers_and_choices_are_those_of_the_predictor(models):
     expected = Predictor(models("regression"), device="cpu")("a great film")["score"]
-    assert head(models, "regression", "Rate").answer("a great film").shares == f"{expected:.3f}"
+    assert head(models, "regression", "Rate").answer("a great film").result == f"{expected:.3f}"
     row = {"context": "Ann sings", "choices": ["in Rome", "a dull sea"]}
     expected = Predictor(models("chooser"), device="cpu")(row)["scores"]
     assert (
-        list(head(models, "chooser", "Choose").answer("Ann sings", "in Rome\n\na dull sea").shares.values())
+        list(head(models, "chooser", "Choose").answer("Ann sings", "in Rome\n\na dull sea").result.values())
         == expected
     )
 
@@ -161,8 +161,8 @@ def test_a_file_of_rows_has_the_answers_of_the_head(models, tmp_path):
             words = [row[1] for row in found.answer(rows[0][0]).rows[::8]]
             assert written[0]["prediction"] == " ".join(words) and "write [MASK]" in written[1]["error"]
         else:
-            shares = found.answer(*rows[1]).shares
-            assert float(written[1]["probability"]) == pytest.approx(max(shares.values()), abs=1e-4)
+            probabilities = found.answer(*rows[1]).result
+            assert float(written[1]["probability"]) == pytest.approx(max(probabilities.values()), abs=1e-4)
             assert written[0]["input.text_pair"] == "in rome" and not written[0]["error"]
 
 
@@ -198,8 +198,8 @@ def test_examples_of_a_pretrained_model_are_held_out_sentences_that_its_folder_r
 
 @pytest.mark.slow
 def test_two_texts_of_a_quarter_of_a_megabyte_are_answered(models):
-    shares = head(models, "filler", "Next sentence").answer("the film " * 27_500, "in rome " * 30_000).shares
-    assert sum(shares.values()) == pytest.approx(1)
+    probabilities = head(models, "filler", "Next sentence").answer("the film " * 27_500, "in rome " * 30_000).result
+    assert sum(probabilities.values()) == pytest.approx(1)
 
 
 def test_parts_are_the_whole_text():

@@ -27,14 +27,14 @@ def test_single_labels_are_those_of_confident_learning():
     true = draw.integers(4, size=300)
     logits = draw.normal(size=(300, 4)) + 3 * np.eye(4)[true]
     given = np.where(draw.random(300) < 0.1, draw.integers(4, size=300), true)
-    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    own, best = shares[np.arange(300), given], shares.argmax(1)
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    own, best = probabilities[np.arange(300), given], probabilities.argmax(1)
     expected = np.array([own[given == label].mean() for label in range(4)])
-    count = int(((best != given) & (shares.max(1) >= expected[best])).sum())
+    count = int(((best != given) & (probabilities.max(1) >= expected[best])).sum())
     order = [row for row in np.argsort(own) if best[row] != given[row]][:count]
     predictions = [
         {"label": "abcd"[row.argmax()], "score": row.max(), "scores": dict(zip("abcd", row, strict=True))}
-        for row in shares
+        for row in probabilities
     ]
     found = find_suspects(predictions, ["abcd"[label] for label in given])
     assert [suspect.row for suspect in found] == order
@@ -64,13 +64,13 @@ def sentences_of(draw, strength: float) -> tuple[list[dict], list[list[str]], li
     """Predictions, right tags and probabilities of 200 sentences by a model that is as sure as `strength` says."""
     right = [draw.choice(3, p=[0.8, 0.1, 0.1], size=draw.integers(5, 15)) for _ in range(200)]
     logits = [draw.normal(size=(len(tags), 3)) + strength * np.eye(3)[tags] + [2, 0, 0] for tags in right]
-    shares = [softmax(values, axis=1) for values in logits]
+    probabilities = [softmax(values, axis=1) for values in logits]
     names = np.array(TAGS)
     predictions = [
         {"tokens": [f"w{n}" for n in range(len(some))], "tags": names[some.argmax(1)].tolist(), "scores": some.max(1)}
-        for some in shares
+        for some in probabilities
     ]
-    return predictions, [names[tags].tolist() for tags in right], shares
+    return predictions, [names[tags].tolist() for tags in right], probabilities
 
 
 def test_probabilities_are_calibrated_by_a_scale_and_the_frequency_of_labels():
@@ -84,24 +84,24 @@ def test_probabilities_are_calibrated_by_a_scale_and_the_frequency_of_labels():
 
 
 def test_tags_are_listed_up_to_twice_as_many_as_are_expected():
-    predictions, tags, shares = sentences_of(np.random.default_rng(0), strength=5.0)
+    predictions, tags, probabilities = sentences_of(np.random.default_rng(0), strength=5.0)
     changed = [*range(0, 200, 10)]
     for row in changed:
         tags[row][3] = "B-LOC" if tags[row][3] == "B-PER" else "B-PER"
     places = np.array([TAGS.index(tag) for row in tags for tag in row])
-    every = confidence._calibrate(np.concatenate(shares), places)
+    every = confidence._calibrate(np.concatenate(probabilities), places)
     own = every[np.arange(len(every)), places]
     fitting = [x for x in own if every[every <= x].sum() <= (own <= x).sum() / 2]
     owners = np.repeat(np.arange(200), [len(row) for row in tags])
     expected = list(dict.fromkeys(owners[word] for word in np.argsort(own) if own[word] <= max(fitting)))
-    found = find_wrong_tags(predictions, tags, shares, TAGS)
+    found = find_wrong_tags(predictions, tags, probabilities, TAGS)
     assert [suspect.row for suspect in found] == expected
     right = len({*expected} & {*changed})
     assert right > 0.8 * len(expected) and right > 0.6 * len(changed)
     row, answer = found[0]
     word = int(answer.word[1:])
     assert answer.reference == tags[row][word] and answer.predicted == predictions[row]["tags"][word]
-    assert answer.own == pytest.approx(shares[row][word][TAGS.index(answer.reference)])
+    assert answer.own == pytest.approx(probabilities[row][word][TAGS.index(answer.reference)])
     assert answer.reason() == f"'w{word}' is {answer.predicted} ({answer.score:.2f}), not {answer.reference}"
 
 
@@ -109,9 +109,9 @@ def test_tags_are_listed_up_to_twice_as_many_as_are_expected():
 def test_right_tags_of_a_weak_model_have_no_list(strength):
     listed = contradicted = 0
     for seed in range(5):
-        predictions, tags, shares = sentences_of(np.random.default_rng(seed), strength)
+        predictions, tags, probabilities = sentences_of(np.random.default_rng(seed), strength)
         contradicted += sum(one["tags"] != row for one, row in zip(predictions, tags, strict=True))
-        listed += len(find_wrong_tags(predictions, tags, shares, TAGS))
+        listed += len(find_wrong_tags(predictions, tags, probabilities, TAGS))
     assert contradicted > 300 and listed < 0.1 * contradicted, (listed, contradicted)
 
 
