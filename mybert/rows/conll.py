@@ -40,8 +40,9 @@ _SENTENCES = {".json", ".jsonl", ".parquet", ".xlsx"}
 _ENDLESS = 1000  # words of a file without sentences
 
 
-class Columns(NamedTuple):
-    """
+class Sentences(NamedTuple):
+    """The sentences of a file of one word per line.
+
     Attributes:
         rows: a row for each sentence: `tokens`, and `tags` if the file has more columns.
         lines: line of each word of each sentence, from 0.
@@ -55,7 +56,7 @@ class Columns(NamedTuple):
 
 def read_word_file(
     path: Path, given: Mapping[str, str], usual: Mapping[str, Sequence[str]], tags: Collection[str] | None
-) -> Columns | None:
+) -> Sentences | None:
     """The sentences of a file of one word per line; None for a file with a sentence in each row.
 
     Args:
@@ -88,7 +89,7 @@ def read_word_file(
     return read_columns(path, given)
 
 
-def read_columns(path: Path, given: Mapping[str, str] | None = None, delimiter: str | None = None) -> Columns:
+def read_columns(path: Path, given: Mapping[str, str] | None = None, delimiter: str | None = None) -> Sentences:
     """Reads words and tags.
 
     The words are in the first column that is no running number, the tags in the last one, or the other way round if
@@ -106,7 +107,7 @@ def read_columns(path: Path, given: Mapping[str, str] | None = None, delimiter: 
     given = given or {}
     file = _read(path, given, delimiter)
     if not file.lines:
-        return Columns(Dataset.from_dict({"tokens": []}), [], "")
+        return Sentences(Dataset.from_dict({"tokens": []}), [], "")
     counters = counting_columns(file)
     if file.names is None and counters and file.width == len(CONLL_U):
         file = file._replace(names=CONLL_U)
@@ -126,7 +127,8 @@ def read_columns(path: Path, given: Mapping[str, str] | None = None, delimiter: 
     if tag is not None:
         columns["tags"] = without_brackets([[line.fields[tag] for line in some] for some in sentences])
     rows = Dataset.from_dict(columns, Features({name: List(Value("string")) for name in columns}))
-    return Columns(rows, [[line.number - 1 for line in some] for some in sentences], _note(file, word, tag, sentences))
+    lines = [[line.number - 1 for line in some] for some in sentences]
+    return Sentences(rows, lines, _note(file, word, tag, sentences))
 
 
 def _read(path: Path, given: Mapping[str, str], delimiter: str | None) -> ColumnFile:

@@ -17,7 +17,7 @@ _AROUND = re.compile(r"^[\s\u200b\ufeff]+|[\s\u200b\ufeff]+$")
 _LOOKS_LIKE_O = frozenset("0oO\u03bf\u039f\u043e\u041e\u3007\uff2f")  # also Greek, Cyrillic, ideographic and wide ones
 
 
-def read_sentences(sentences: Iterable[Sequence[str]]) -> TagSet | None:
+def tag_set_of(sentences: Iterable[Sequence[str]]) -> TagSet | None:
     """`read_tags` of sentences, which tells IOB1 from IOB2, and IOE1 from IOE2.
 
     In IOB1, entities begin with I-, in IOB2 with B-; in IOE1, they end with I-, in IOE2 with E-. The more frequent one

@@ -20,12 +20,12 @@ from modeling_mybert.words_mybert import AddedTokens, WordSplitter
 from mybert.common.errors import UserError, short_list, warn_once
 from mybert.common.quantities import counted
 from mybert.rows.annotations import COLUMNS, VERDICT, words_and_tags
-from mybert.rows.conll import Columns, read_word_file
+from mybert.rows.conll import Sentences, read_word_file
 from mybert.rows.label_columns import expand_label
 from mybert.rows.labels import is_missing, label_name, sort_labels
 from mybert.rows.splits import Problem
 from mybert.rows.tables import usual_columns, with_column
-from mybert.rows.tag_checks import at_all_positions, read_sentences, tag_problems, tokens_message, without_spaces
+from mybert.rows.tag_checks import at_all_positions, tag_problems, tag_set_of, tokens_message, without_spaces
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
 from mybert.tasks.base import ColumnNames, Prediction, Task
@@ -67,7 +67,7 @@ class TokenClassification(Task):
 
     # Rows
 
-    def read(self, path: Path) -> Columns | None:
+    def read(self, path: Path) -> Sentences | None:
         """A file of one word per line. JSON, Parquet and tables of sentences are left to the common readers."""
         labels = self.label2id if hasattr(self.config, "tag_scheme") else None
         return read_word_file(path, self.options.given_columns(), {**self.inputs, **self.targets}, labels)
@@ -123,7 +123,7 @@ class TokenClassification(Task):
         return {self.options.given_columns().get("text", "text"): line}
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
-        known, tag_set = (None, self._read(rows)) if training else (self.label2id, self._tag_set)
+        known, tag_set = (None, self._tag_set_of_training(rows)) if training else (self.label2id, self._tag_set)
         problems = []
         for number, row in enumerate(rows):
             message = tokens_message(row["tokens"]) or row.get("problem")
@@ -133,12 +133,12 @@ class TokenClassification(Task):
                 problems += tag_problems(number, row["tokens"], row["tags"], known, tag_set)
         return problems
 
-    def _read(self, rows: Dataset) -> TagSet | None:
+    def _tag_set_of_training(self, rows: Dataset) -> TagSet | None:
         """The meaning of the tags of training rows, some of which may be unusable."""
         if self.options.plain_tags:
             return None
         tags = (tags for tags in rows["tags"][:] if isinstance(tags, list))
-        return read_sentences([[label_name(tag) for tag in row if not is_missing(tag)] for row in tags])
+        return tag_set_of([[label_name(tag) for tag in row if not is_missing(tag)] for row in tags])
 
     def row_labels(self, rows: Dataset) -> list[Collection[str]]:
         return list(map(set, self.references(rows)))
@@ -172,7 +172,7 @@ class TokenClassification(Task):
         names = sort_labels(tag for row in rows["tags"][:] for tag in row)
         if len(names) < 2:
             raise UserError(f"the training rows have the tags {names} only; expected two or more tags")
-        tag_set = self._read(rows)
+        tag_set = self._tag_set_of_training(rows)
         outside = "O" if tag_set is None else tag_set.outside
         complete = sort_labels({*names} | (at_all_positions(tag_set) if tag_set else set()))
         for some in (names, complete):

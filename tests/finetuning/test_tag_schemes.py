@@ -13,7 +13,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from modeling_mybert import MyBertConfig
 from modeling_mybert.entities_mybert import entity_spans, read_tags
-from mybert.rows.tag_checks import read_sentences
+from mybert.rows.tag_checks import tag_set_of
 from mybert.tasks import entities
 from mybert.tasks.token_classification import TokenClassification
 
@@ -313,7 +313,7 @@ def test_scores_are_those_of_seqeval(scheme):
     ],
 )
 def test_who_writes_the_letter_always_or_between_entities_only_is_told_apart(tags, scheme):
-    assert read_sentences([tags]).scheme == scheme
+    assert tag_set_of([tags]).scheme == scheme
 
 
 def test_predictions_have_the_users_tags_and_all_their_entities():
