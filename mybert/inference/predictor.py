@@ -207,7 +207,7 @@ class Predictor:
         with self._tokenizing:
             return self.task.features(rows, self.tokenizer, training=False)
 
-    def beside(self) -> "Predictor":
+    def with_own_tokenizer(self) -> "Predictor":
         """A predictor with the same model whose tokenization does not wait for that of this one."""
         other = copy.copy(self)
         other.tokenizer, other._tokenizing = copy.deepcopy(self.tokenizer), threading.Lock()

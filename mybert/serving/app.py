@@ -20,11 +20,11 @@ from starlette.types import Receive, Scope, Send
 from mybert.artifacts.manifest import versions
 from mybert.common.errors import cause
 from mybert.common.json_io import MAX_DEPTH, parse_json, unwritable
-from mybert.serving import embedding_forms, prediction_forms
+from mybert.serving import embedding_requests, prediction_requests
 from mybert.serving.batching import Batcher, Job, Overloaded
-from mybert.serving.checkpoint import MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, Served, ServedEncoder, ServedIndex
-from mybert.serving.forms import Form, Refused, Work, encoded, error_response, http_error, own_error, work_of
 from mybert.serving.metrics import Metrics
+from mybert.serving.requests import Handler, Refused, Work, encoded, error_response, http_error, own_error, work_of
+from mybert.serving.served import MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, Served, ServedEncoder, ServedIndex
 from mybert.serving.settings import ServeSettings
 
 _READ_AT_ONCE = 16  # requests of the maximum size whose bodies are in memory
@@ -46,7 +46,7 @@ class Service:
 
     def __init__(self, served: Served, settings: ServeSettings, api_key: str | None):
         self.served, self._settings = served, settings
-        self._beside = served.beside()
+        self._served_in_threads = served.with_own_tokenizer()
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode()
         self.in_progress, self.is_stopping, self._bytes = 0, False, 0
         self.metrics = Metrics(lambda: self.in_progress, lambda: self._batcher.tokens)
@@ -58,11 +58,11 @@ class Service:
             self.metrics.computed,
         )
         self._threads = ThreadPoolExecutor(2, "requests")
-        self._forms = forms(served)
-        routes = [Route(path, _Endpoint(self, path, form), methods=["POST"]) for path, form in self._forms.items()]
+        self._handlers = handlers(served)
+        endpoints = {path: _Endpoint(self, path, handler) for path, handler in self._handlers.items()}
         self.app = Starlette(
             routes=[
-                *routes,
+                *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
                 Route("/health", self._health),
                 Route("/metrics", self._show_metrics),
                 Route("/info", self._info),
@@ -75,7 +75,7 @@ class Service:
         """Waits for the batch that is being computed, even if its clients have gone."""
         self._batcher.close()
 
-    async def answer(self, form: Form, request: Request) -> Response:
+    async def answer(self, handler: Handler, request: Request) -> Response:
         """The response; raises `Refused` if the request cannot be answered."""
         self._check_key(request)
         if self.is_stopping:
@@ -85,7 +85,7 @@ class Service:
                 429, f"more than {self._settings.max_requests} concurrent requests", "Overloaded", {"retry-after": "1"}
             )
         body = await self._body(request)
-        answering = asyncio.ensure_future(self._content(form, body))
+        answering = asyncio.ensure_future(self._content(handler, body))
         leaving = asyncio.ensure_future(_disconnection(request))
         try:
             await asyncio.wait(
@@ -100,21 +100,21 @@ class Service:
             leaving.cancel()
         raise Refused(503, f"no answer in {self._settings.timeout:g} s", "Overloaded", {"retry-after": "5"})
 
-    async def _content(self, form: Form, body: bytes) -> bytes:
+    async def _content(self, handler: Handler, body: bytes) -> bytes:
         try:
-            work = await self._apart(len(body) > _SMALL, self._work, form, body)
+            work = await self._call(len(body) > _SMALL, self._work, handler, body)
         finally:
             self._bytes -= len(body)
         is_large = work.tokens > _SMALL_TOKENS
-        rows, tokens = await self._apart(is_large, encoded, work)
+        rows, tokens = await self._call(is_large, encoded, work)
         results = await self._compute(rows, tokens)
-        return await self._apart(is_large, lambda _: work.answer(results))
+        return await self._call(is_large, lambda _: work.answer(results))
 
-    async def _apart(self, is_large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _call(self, is_large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls a function with what is served as its last argument, in a thread if it may take long."""
         if not is_large:
             return function(*arguments, self.served)
-        call = functools.partial(function, *arguments, self._beside)
+        call = functools.partial(function, *arguments, self._served_in_threads)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _check_key(self, request: Request) -> None:
@@ -152,7 +152,7 @@ class Service:
             raise
         return b"".join(parts)
 
-    def _work(self, form: Form, body: bytes, served: Served) -> Work:
+    def _work(self, handler: Handler, body: bytes, served: Served) -> Work:
         if body.count(b",") > (most := self._settings.max_tokens):  # before objects are made of them
             raise Refused(413, f"more than {most:,} values; send several requests")
         try:
@@ -162,7 +162,7 @@ class Service:
             raise Refused(400, f"not JSON ({cause(error)})") from error
         if _HALF_PAIR.search(text) and isinstance(given, dict) and (problem := unwritable(given)):
             raise Refused(400, problem)
-        return work_of(form, served, given)
+        return work_of(handler, served, given)
 
     async def _compute(self, rows: list[Any], tokens: list[int]) -> list[Any]:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -199,7 +199,7 @@ class Service:
             "model_dtype": "int8" if served.is_int8 else settings.dtype,
             **served.facts(),
             "task": served.task,
-            "routes": sorted(self._forms),
+            "routes": sorted(self._handlers),
             "max_concurrent_requests": settings.max_requests,
             "max_input_length": served.max_length,
             "max_batch_tokens": served.max_tokens_per_batch,
@@ -230,8 +230,8 @@ class Service:
 class _Endpoint:
     """The ASGI application of one route. A request is in progress until its answer is sent."""
 
-    def __init__(self, service: Service, path: str, form: Form):
-        self._service, self._path, self._form = service, path, form
+    def __init__(self, service: Service, path: str, handler: Handler):
+        self._service, self._path, self._handler = service, path, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, service, request = time.monotonic(), self._service, Request(scope, receive)
@@ -239,7 +239,7 @@ class _Endpoint:
         status = 499  # the client has closed the connection
         try:
             try:
-                response = await service.answer(self._form, request)
+                response = await service.answer(self._handler, request)
             except Refused as error:
                 response = await http_error(request, error)
             except ClientDisconnect:
@@ -254,21 +254,21 @@ class _Endpoint:
             service.metrics.answered(self._path, status, time.monotonic() - began)
 
 
-def forms(served: Served) -> dict[str, Form]:
-    """The request form of each path, as far as the checkpoint supports it."""
+def handlers(served: Served) -> dict[str, Handler]:
+    """The handlers of what is served, by path."""
     if isinstance(served, ServedIndex):
-        return {"/search": embedding_forms.search, "/": embedding_forms.search}
+        return {"/search": embedding_requests.search, "/": embedding_requests.search}
     if isinstance(served, ServedEncoder):
         return {
-            "/": embedding_forms.embed,
-            "/embed": embedding_forms.embed,
-            "/v1/embeddings": embedding_forms.openai_embeddings,
-            "/embeddings": embedding_forms.openai_embeddings,
-            "/similarity": embedding_forms.similarity,
+            "/": embedding_requests.embed,
+            "/embed": embedding_requests.embed,
+            "/v1/embeddings": embedding_requests.openai_embeddings,
+            "/embeddings": embedding_requests.openai_embeddings,
+            "/similarity": embedding_requests.similarity,
         }
     if served.task != "text-classification":
-        return {"/predict": prediction_forms.predict}
-    predict, rerank = prediction_forms.predict, prediction_forms.rerank
+        return {"/predict": prediction_requests.predict}
+    predict, rerank = prediction_requests.predict, prediction_requests.rerank
     is_reranker = len(served.predictor.task.id2label) == 1
     first = rerank if is_reranker else predict
     return {"/predict": predict, **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), rerank), "/": first}

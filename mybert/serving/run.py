@@ -38,7 +38,7 @@ def serve(settings: ServeSettings) -> None:
 def build_server(settings: ServeSettings) -> "Server":
     """Loads the checkpoint and takes the port; see `serve`."""
     from mybert.serving.app import Service
-    from mybert.serving.checkpoint import open_served
+    from mybert.serving.served import open_served
 
     api_key = settings.api_key or ServeSettings(settings.model, api_key=os.environ.get(API_KEY) or None).api_key
     address = _bind(settings)

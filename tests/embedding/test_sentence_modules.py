@@ -24,7 +24,7 @@ from mybert.inference.cpu.int8 import int8_obstacle
 from mybert.inference.sentence_modules import read_sentence_modules
 from mybert.release.convert.export import export
 from mybert.release.settings import ExportSettings
-from mybert.serving.checkpoint import open_served
+from mybert.serving.served import open_served
 from mybert.serving.settings import ServeSettings
 from mybert.settings.shared import POOLING_MODES
 

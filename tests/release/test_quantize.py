@@ -30,7 +30,7 @@ from mybert.release.hub.handler import EndpointHandler
 from mybert.release.hub.verify import write_reference
 from mybert.release.settings import PushSettings
 from mybert.serving.app import Service
-from mybert.serving.checkpoint import open_served
+from mybert.serving.served import open_served
 from mybert.serving.settings import ServeSettings
 from tokenization import MyBertTokenizer
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scipy.special import expit
 
 from mybert import Embedder, Predictor
-from mybert.serving.prediction_forms import predict
+from mybert.serving.prediction_requests import predict
 from tokenization import MyBertTokenizer
 
 TEXTS = ["a great film!", "Ann sings in Rome, the sea is very dull", "東", "sea"]

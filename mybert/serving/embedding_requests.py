@@ -11,8 +11,8 @@ from mybert.common.errors import UserError, short
 from mybert.common.text_windows import window_count
 from mybert.embedding.vector_files import json_vectors, vector_column
 from mybert.retrieval.records import UnusableQuery
-from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, ServedEncoder, ServedIndex
-from mybert.serving.forms import Body, Refused, Work, check_parameters, field, json_bytes, texts_in
+from mybert.serving.requests import Body, Refused, Work, check_parameters, field, json_bytes, texts_in
+from mybert.serving.served import CHARACTERS_PER_TOKEN, ServedEncoder, ServedIndex
 
 _MOST = 1000  # results of a search
 
@@ -42,8 +42,8 @@ def openai_embeddings(served: ServedEncoder, body: Body) -> Work:
             texts = [f'"{base64.b64encode(vector.astype("<f4").tobytes()).decode()}"' for vector in vectors]
         else:
             texts = _as_json(vectors)
-        form = '{{"object":"embedding","index":{},"embedding":{}}}'
-        data = ",".join(form.format(number, text) for number, text in enumerate(texts))
+        item = '{{"object":"embedding","index":{},"embedding":{}}}'
+        data = ",".join(item.format(number, text) for number, text in enumerate(texts))
         usage = f'{{"prompt_tokens":{used},"total_tokens":{used}}}'
         return f'{{"object":"list","data":[{data}],"model":{model},"usage":{usage}}}'.encode()
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mybert.common.errors import UserError, short
-from mybert.serving.checkpoint import Served
+from mybert.serving.served import Served
 
 Body = Mapping[str, Any]
 
@@ -37,8 +37,9 @@ class Work(NamedTuple):
     answer: Callable[[list[Any]], bytes]
 
 
-Form = Callable[[Any, Body], Work]
-"""From what is served and a request to its work; each form is for one class of `mybert.serving.checkpoint`."""
+Handler = Callable[[Any, Body], Work]
+"""From what is served and a request to its work. Each is for one class of `mybert.serving.served`, and has its
+paths in `handlers` of `mybert.serving.app`."""
 
 
 def field(body: Body, name: str, kind: type, *default: Any) -> Any:
@@ -103,12 +104,12 @@ def json_list(values: Iterable[Any]) -> bytes:
     return b"[" + b", ".join(map(json_bytes, values)) + b"]"
 
 
-def work_of(form: Form, served: Served, body: Any) -> Work:
+def work_of(handler: Handler, served: Served, body: Any) -> Work:
     """Reads a request; a mistake of the client raises `Refused`."""
     if not isinstance(body, dict):
         raise Refused(422, f"expected a JSON object, found {short(body, 40)}")
     try:
-        work = form(served, body)
+        work = handler(served, body)
     except UserError as error:
         raise Refused(422, str(error)) from error
     if work.tokens > (most := served.settings.max_tokens):

@@ -9,8 +9,8 @@ from torch.nn import Sigmoid
 
 from mybert.common.errors import short, short_list
 from mybert.inference.logits import as_rows, inputs_of, token_count
-from mybert.serving.checkpoint import CHARACTERS_PER_TOKEN, MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedTask
-from mybert.serving.forms import Body, Refused, Work, check_count, check_parameters, field, json_bytes, json_list
+from mybert.serving.requests import Body, Refused, Work, check_count, check_parameters, field, json_bytes, json_list
+from mybert.serving.served import CHARACTERS_PER_TOKEN, MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedTask
 from mybert.tasks.base import Prediction
 from mybert.tasks.text_classification import TextClassification
 
@@ -43,14 +43,14 @@ def predict(served: ServedTask, body: Body) -> Work:
 
 
 def rerank(served: ServedTask, body: Body) -> Work:
-    """Texts sorted by their score for a query: `texts` in TEI's form, or `documents` in Cohere's.
+    """Texts sorted by their score for a query: `texts` in TEI's format, or `documents` in Cohere's.
 
     The score of a head with two classes is the logit of the second one above that of the first. Scores pass through a
-    sigmoid, in TEI's form unless `raw_scores`.
+    sigmoid, in TEI's format unless `raw_scores`.
     """
     check_parameters(body)
     task = served.predictor.task
-    assert isinstance(task, TextClassification)  # of other tasks `forms` has no such path
+    assert isinstance(task, TextClassification)  # of other tasks `handlers` has no such path
     if (labels := len(task.id2label)) > 2 or task.config.problem_type == "multi_label_classification":
         raise Refused(424, f"/rerank needs one score or two classes; this head has {labels}", "Backend")
     as_cohere = "documents" in body and "texts" not in body

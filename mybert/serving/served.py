@@ -57,7 +57,7 @@ class _Served(ABC):
     def facts(self) -> dict[str, Any]:
         """What `/info` tells of it: TEI's `model_type`, and the size of an index."""
 
-    def beside(self) -> Self:
+    def with_own_tokenizer(self) -> Self:
         """This model with another tokenizer, so that requests do not wait for the tokenization of large ones."""
         return self
 
@@ -78,9 +78,9 @@ class ServedTask(_Served):
         name = "reranker" if config.num_labels == 1 else "classifier"
         return {"model_type": {name: {"id2label": config.id2label, "label2id": config.label2id}}}
 
-    def beside(self) -> Self:
+    def with_own_tokenizer(self) -> Self:
         other = copy.copy(self)
-        other.predictor = self.predictor.beside()
+        other.predictor = self.predictor.with_own_tokenizer()
         return other
 
     def compute(self, rows: list[Any], progress: Callable[[int], object]) -> Iterable[Any]:
