@@ -32,8 +32,8 @@ _MEASURED = 20
 """Steps between two measures of steps at most, when the clock determines which steps are logged."""
 
 
-class Passes(Course):
-    """Every example is read once per pass.
+class EpochCourse(Course):
+    """Every example is read once per epoch.
 
     Args:
         max_tokens_per_batch: largest number of real tokens in a batch; None for `per_device_train_batch_size`
@@ -79,7 +79,7 @@ class Passes(Course):
         return self.phases[0]
 
 
-class Pace(Course, TrainerCallback):
+class ScheduledCourse(Course, TrainerCallback):
     """How a run goes by the share that is done: its batches follow a schedule, and a clock may end it.
 
     Args:

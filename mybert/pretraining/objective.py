@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import TrainingArguments
 
 from mybert.common.quantities import counted, duration, with_unit
-from mybert.pretraining.courses import Pace, Passes
+from mybert.pretraining.courses import EpochCourse, ScheduledCourse
 from mybert.pretraining.data.batching import ExampleDataset, HeldOutDataset, example_lengths
 from mybert.pretraining.data.masking import IGNORED
 from mybert.pretraining.evaluation import batch_sums, metrics_of
@@ -49,11 +49,11 @@ class Pretraining(Objective):
     def __init__(
         self,
         corpus: datasets.Dataset,
-        course: Passes | Pace | None = None,
+        course: EpochCourse | ScheduledCourse | None = None,
         muon: bool = False,
         peak_flops: float | None = None,
     ):
-        self.course, self._muon = course or Passes(), muon
+        self.course, self._muon = course or EpochCourse(), muon
         self._peak, self._measures_peak = peak_flops or 0.0, not peak_flops
         self.lengths, self.examples = example_lengths(corpus), ExampleDataset(corpus)
         self.loss_parts = ("mlm_loss", "nsp_loss")[: 1 + self.examples.has_pairs]

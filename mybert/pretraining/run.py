@@ -18,7 +18,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import counted, with_unit
 from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments, given_options
 from mybert.pretraining.corpus_loading import Corpus
-from mybert.pretraining.courses import Pace, Passes
+from mybert.pretraining.courses import EpochCourse, ScheduledCourse
 from mybert.pretraining.data.batching import PretrainingCollator
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.data.scheduled_batches import Schedule
@@ -186,10 +186,11 @@ def _build_trainer(
             print(f"{corpus.folder} has no held-out documents: the run is not evaluated")
         arguments.eval_strategy = IntervalStrategy.NO
     masker = Masker.from_tokenizer(corpus.tokenizer, **settings.masking_rules(arguments.seed))
-    course: Passes | Pace = Passes(settings.max_tokens_per_batch)
+    course: EpochCourse | ScheduledCourse = EpochCourse(settings.max_tokens_per_batch)
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * corpus.shape.mean_length
-        course = Pace(Schedule.of(settings, corpus.shape.longest, tokens), **(budget.of_pace() if budget else {}))
+        schedule = Schedule.of(settings, corpus.shape.longest, tokens)
+        course = ScheduledCourse(schedule, **(budget.course_options() if budget else {}))
     objective = start.objective(
         corpus.train,
         course=course,

@@ -166,8 +166,8 @@ class Budget(TrainerCallback):
         if args.process_index == 0:
             self._write()
 
-    def of_pace(self) -> dict[str, Any]:
-        """Further arguments of `Pace`."""
+    def course_options(self) -> dict[str, Any]:
+        """Further arguments of `ScheduledCourse`."""
         plan = self.plan
         return {"clock": self.clock, "expected_steps": plan.steps, "events": plan.events, "later": plan.later}
 

@@ -25,17 +25,17 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def save_sealed(trainer: "RunTrainer", write: Callable[[], None]) -> None:
-    """Lets `write` save a checkpoint into `trainer.stage`; seals and renames it when all processes have finished."""
+    """Lets `write` save a checkpoint into `trainer.partial_folder`; seals and renames it after all processes."""
     from transformers.trainer import TRAINER_STATE_NAME  # here, since plans do not need it
 
     run, arguments, state = Path(str(trainer.args.output_dir)), trainer.args, trainer.state
-    stage, name = run / PARTIAL, f"checkpoint-{state.global_step}"
+    partial, name = run / PARTIAL, f"checkpoint-{state.global_step}"
     try:
         with report_full_disk(run / name, trainer.checkpoint_bytes(), "free some space and repeat with --resume"):
             if arguments.should_save:
-                shutil.rmtree(stage, ignore_errors=True)  # of a process that was killed while saving
+                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed while saving
             trainer.accelerator.wait_for_everyone()
-            trainer.stage = stage
+            trainer.partial_folder = partial
             write()
             states = trainer.extra_states()
             trainer.accelerator.wait_for_everyone()
@@ -44,15 +44,15 @@ def save_sealed(trainer: "RunTrainer", write: Callable[[], None]) -> None:
                 state.best_model_checkpoint = str(best) if best.is_dir() or best.name == name else None
             if arguments.should_save:
                 for file, content in states.items():
-                    write_json(stage / name / file, content)
+                    write_json(partial / name / file, content)
                 if state.best_global_step:
-                    state.save_to_json(str(stage / name / TRAINER_STATE_NAME))
-                seal(stage / name)
-                replace_folder(stage / name, run / name)
+                    state.save_to_json(str(partial / name / TRAINER_STATE_NAME))
+                seal(partial / name)
+                replace_folder(partial / name, run / name)
     finally:
-        trainer.stage = None
+        trainer.partial_folder = None
         if arguments.should_save:
-            shutil.rmtree(stage, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
     if arguments.should_save:
         drop_old(run, arguments.save_total_limit, state.best_model_checkpoint)
     trainer.accelerator.wait_for_everyone()

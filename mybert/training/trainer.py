@@ -47,10 +47,10 @@ class RunTrainer(Trainer):
 
     Attributes:
         metrics: clock, tokens and losses for the log.
-        stage: the temporary folder of the checkpoint that is being saved.
+        partial_folder: the temporary folder of the checkpoint that is being saved.
     """
 
-    stage: Path | None = None
+    partial_folder: Path | None = None
     # transformers' types allow None, and data of every kind
     model: Any
     train_dataset: Any
@@ -330,7 +330,7 @@ class RunTrainer(Trainer):
         return COPIES_IN_A_CHECKPOINT * sum(weight.nbytes for weight in self.model.parameters())
 
     def _get_output_dir(self, trial: Any) -> str:
-        return super()._get_output_dir(trial) if self.stage is None else str(self.stage)
+        return super()._get_output_dir(trial) if self.partial_folder is None else str(self.partial_folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any = None) -> None:
         with self.metrics.paused("save"):
