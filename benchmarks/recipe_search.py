@@ -176,7 +176,7 @@ class Batches:
             ideas.SpanMasker.longest = options.spans
         kind = ideas.SpanMasker if options.spans else ideas.DifficultyMasker if options.difficulty else Masker
         self.masker = masker = kind.from_tokenizer(
-            corpus.tokenizer, probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
+            corpus.tokenizer, mlm_probability=options.masked[0], seed=options.seed, whole_words=options.whole_words
         )
         self.collate, self.pad_token_id = PretrainingCollator(masker), corpus.tokenizer.pad_token_id
         self.number, self.causal, self.shifted = 0, options.causal, not options.causal_in_place
@@ -205,7 +205,7 @@ class Batches:
 
 
 def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
-    masker = Masker.from_tokenizer(corpus.tokenizer, probability=0.15, seed=7)
+    masker = Masker.from_tokenizer(corpus.tokenizer, mlm_probability=0.15, seed=7)
     collate = PretrainingCollator(masker)
     examples = ExampleDataset(corpus.validation)
     sample = permutation(len(examples), 1, 0)[:EVALUATED]

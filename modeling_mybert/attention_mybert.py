@@ -114,7 +114,7 @@ class MyBertSelfAttention(nn.Module):
         Args:
             hidden_states: (T, H), or (B, S, H) in a dense layout.
             output_attentions: return the probabilities, computed by eager.
-            rows: (R,) the tokens whose output is used, ascending; None: all.
+            rows: (R,) the tokens to compute, ascending; None: all.
 
         Returns:
             (T, H), (B, S, H), or (R, H) with `rows`; and the probabilities (N, A, L, L) if asked for.

@@ -137,7 +137,7 @@ class MyBertModel(MyBertPreTrainedModel):
             tokens_to_keep = torch.as_tensor(tokens_to_keep, dtype=torch.long, device=inputs.device)
             places = inputs.shape[0] * inputs.shape[1]
             check_places("tokens_to_keep", tokens_to_keep, places, "see its shape", self.training)
-        kept = _Kept(layout, tokens_to_keep, output_hidden_states is not False or bool(output_attentions))
+        kept = _KeptTokens(layout, tokens_to_keep, output_hidden_states is not False or bool(output_attentions))
         outputs = self.encoder(embeddings, layout, output_hidden_states, output_attentions, kept.rows)
         first_tokens, last_hidden_state = kept.states(outputs.last_hidden_state)
         pooled = None if self.pooler is None else self.pooler(first_tokens)
@@ -172,10 +172,10 @@ class MyBertModel(MyBertPreTrainedModel):
         return self.embeddings(ids, types, layout.positions if positions is None else positions, embeds)
 
 
-class _Kept:
+class _KeptTokens:
     """The tokens whose last hidden states are asked for: those at `places`, (K,) in the flattened batch; None: all.
 
-    `rows`, (N + K,), are what the last layer computes: each first token and these tokens, ascending; None: all.
+    `rows`, (R,), are what the last layer computes: each first token and these tokens, ascending; None: all.
     """
 
     def __init__(self, layout: Layout, places: Tensor | None, compute_all: bool):

@@ -142,7 +142,7 @@ class MyBertEncoder(nn.Module):
         """
         Args:
             output_hidden_states: whether to return hidden states, or which ones, counted from either end.
-            rows: (R,) the tokens whose output is used, ascending; the last layer computes no others.
+            rows: (R,) the tokens that the last layer computes, ascending; None: all.
 
         Returns:
             last_hidden_state: (T, H), or (R, H) with `rows`.

@@ -2,7 +2,8 @@
 
 Shape letters of this package:
     B batch, S padded sequence length, N sequences in a batch or pack, L longest sequence, T tokens in the ragged
-    layout, R tokens whose output is used, H hidden size, A heads, D head size, V vocabulary.
+    layout, K tokens that `tokens_to_keep` names, R tokens that the last layer computes (these and the first of each
+    sequence), H hidden size, A heads, D head size, V vocabulary, C classes or choices.
 """
 
 from dataclasses import dataclass, field

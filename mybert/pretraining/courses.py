@@ -72,7 +72,7 @@ class EpochCourse(Course):
         if self._max_tokens is not None:
             sequences = len(self.lengths) / len(self._budget(self._max_tokens))
         steps = self.trainer.steps_with(self.trainer.get_train_dataloader())
-        masked = self.trainer.data_collator.masker.probability
+        masked = self.trainer.data_collator.masker.mlm_probability
         return [self.trainer.objective.phase(self.lengths, steps, sequences, masked)]
 
     def current_phase(self) -> Phase:

@@ -172,7 +172,7 @@ class PretrainSettings(TextOptions, RunOptions):
     def masking_rules(self, seed: int) -> dict[str, Any]:
         """Arguments of `Masker.from_tokenizer`; `seed` is used without `masking_seed`."""
         return {
-            "probability": self.mlm_probability,
+            "mlm_probability": self.mlm_probability,
             "max_predictions": self.max_predictions_per_seq,
             "whole_words": self.whole_word_masking,
             "seed": seed if self.masking_seed is None else self.masking_seed,

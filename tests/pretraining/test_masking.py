@@ -33,7 +33,7 @@ def text_row(tokenizer, text):
 )
 def test_each_sequence_has_exactly_the_rounded_share_of_its_tokens_labelled(tokenizer, rows, probability, seed, cap):
     rows = [wrap(tokenizer, row) for row in rows]
-    masker = Masker.from_tokenizer(tokenizer, probability=probability, max_predictions=cap, seed=seed)
+    masker = Masker.from_tokenizer(tokenizer, mlm_probability=probability, max_predictions=cap, seed=seed)
     masked, labels = run(masker, rows)
     for row, masked_row, label_row in zip(rows, masked, labels, strict=True):
         expected = max(1, round(probability * len(row)))
@@ -105,7 +105,7 @@ def test_every_position_is_labelled_equally_often(tokenizer):
 
 def test_special_tokens_are_never_labelled_even_where_nothing_else_is_left(tokenizer):
     specials = tokenizer.all_special_ids
-    _, labels = run(Masker.from_tokenizer(tokenizer, probability=0.9), [specials, [*specials, 40]])
+    _, labels = run(Masker.from_tokenizer(tokenizer, mlm_probability=0.9), [specials, [*specials, 40]])
     assert (labels[0] == IGNORED).all()
     assert labels[1].tolist() == [IGNORED] * len(specials) + [40]
 
@@ -133,7 +133,7 @@ def words_of(tokenizer, row):
 )
 def test_whole_words_are_labelled_together_within_the_number(tokenizer, rows, seed, probability):
     rows = [wrap(tokenizer, row) for row in rows]
-    masker = Masker.from_tokenizer(tokenizer, seed=seed, probability=probability, whole_words=True)
+    masker = Masker.from_tokenizer(tokenizer, seed=seed, mlm_probability=probability, whole_words=True)
     _, labels = run(masker, rows)
     for row, label_row in zip(rows, labels, strict=True):
         chosen = set(np.flatnonzero(label_row != IGNORED).tolist())

@@ -23,7 +23,7 @@ def test_lengths_are_read_as_length_and_share_and_nothing_else_is():
 
 def test_batches_follow_the_schedule_and_read_every_example_once_per_epoch():
     lengths = np.random.default_rng(0).integers(8, 65, 500)
-    schedule = Schedule(((16, 0.5), (64, 1.0)), tokens=(200, 800), masked=(0.3, 0.15))
+    schedule = Schedule(((16, 0.5), (64, 1.0)), tokens=(200, 800), mlm_probabilities=(0.3, 0.15))
     sampler = ScheduledSampler(schedule, lambda step: step / 40, lengths, seed=1, batches=80, per_step=2)
     batches = list(sampler)
     for number, (keys, draw) in enumerate(batches):

@@ -1,6 +1,7 @@
 """Masked-language-model masking: exact token counts, deterministic per example.
 
-Shapes: `N` sequences, `T` real tokens of all of them end to end, `W` words of all of them, `V` vocabulary.
+Shapes: `N` sequences, `T` real tokens of all of them end to end, `W` words of all of them, `V` vocabulary, `R`
+replacements.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ class Masker:
     token.
 
     In a sequence of n real tokens, including special tokens as in the reference implementation, exactly round(n ×
-    `probability`) tokens are masked (Python's `round`), at least one and at most `max_predictions`. Special tokens
+    `mlm_probability`) tokens are masked (Python's `round`), at least one and at most `max_predictions`. Special tokens
     ([UNK] included) are never masked. Replacements are drawn from the vocabulary without special and [unusedN]
     tokens; as in the reference implementation, a replacement can equal the original.
 
@@ -38,7 +39,7 @@ class Masker:
         maskable: (V,) bool, tokens that may be masked.
         continues: (V,) bool, `##` tokens.
         replacements: (R,) int64, tokens that replace others.
-        probability: share of the real tokens, in (0, 1).
+        mlm_probability: share of the real tokens, in (0, 1).
         max_predictions: maximum number of masked tokens per sequence, None for no limit.
         whole_words: mask words instead of single tokens.
         seed: in [0, 2**64).
@@ -48,7 +49,7 @@ class Masker:
     continues: np.ndarray
     replacements: np.ndarray
     mask_token_id: int
-    probability: float = 0.15
+    mlm_probability: float = 0.15
     max_predictions: int | None = None
     whole_words: bool = False
     seed: int = 0
@@ -78,27 +79,27 @@ class Masker:
         lengths: np.ndarray,
         epochs: np.ndarray,
         indices: np.ndarray,
-        probability: float | None = None,
+        mlm_probability: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """
         Args:
             input_ids: (T,) the sequences concatenated, with special tokens, without padding.
             lengths: (N,) tokens of each sequence.
             epochs, indices: (N,) epoch and index of each example.
-            probability: in place of that of the masker.
+            mlm_probability: in place of that of the masker.
 
         Returns:
             Masked ids and labels, both (T,) int64; labels are `IGNORED` where nothing is predicted.
         """
         random = self._words.ragged(2 * lengths, epochs, indices).reshape(-1, 2)
-        chosen = self._choose(input_ids, lengths, random[:, 0], probability or self.probability)
+        chosen = self._choose(input_ids, lengths, random[:, 0], mlm_probability or self.mlm_probability)
         labels = np.where(chosen, input_ids, IGNORED).astype(np.int64)
         masked = input_ids.astype(np.int64)
         masked[chosen] = self._replace(masked[chosen], random[chosen, 1])
         return masked, labels
 
     def _choose(
-        self, input_ids: np.ndarray, lengths: np.ndarray, priority: np.ndarray, probability: float
+        self, input_ids: np.ndarray, lengths: np.ndarray, priority: np.ndarray, mlm_probability: float
     ) -> np.ndarray:
         """(T,) bool: the tokens to label."""
         rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -111,7 +112,7 @@ class Masker:
         first = np.flatnonzero(starts)  # (W,)
         size = np.bincount(word_of[candidates], minlength=len(first))
 
-        budget = np.maximum(np.rint(lengths * probability), 1).astype(np.int64)
+        budget = np.maximum(np.rint(lengths * mlm_probability), 1).astype(np.int64)
         if self.max_predictions is not None:
             budget = np.minimum(budget, self.max_predictions)
         budget = np.minimum(budget, np.bincount(rows[candidates], minlength=len(lengths)))

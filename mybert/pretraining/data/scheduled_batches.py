@@ -23,12 +23,12 @@ class Schedule:
     Attributes:
         lengths: pairs of a sequence length and the share of the run at which it ends; the last share is 1.
         tokens: tokens per batch at the start and at the end; linear in between.
-        masked: share of masked tokens at the start and at the end; linear in between.
+        mlm_probabilities: share of masked tokens at the start and at the end; linear in between.
     """
 
     lengths: tuple[tuple[int, float], ...]
     tokens: tuple[float, float]
-    masked: tuple[float, float]
+    mlm_probabilities: tuple[float, float]
 
     @classmethod
     def of(cls, settings: PretrainSettings, longest: int, tokens: float) -> "Schedule":
@@ -39,7 +39,7 @@ class Schedule:
         return cls(
             lengths=lengths,
             tokens=(settings.start_tokens_per_batch or most, most),
-            masked=(settings.start_mlm_probability or masked, masked),
+            mlm_probabilities=(settings.start_mlm_probability or masked, masked),
         )
 
     def length(self, share: float) -> int:
@@ -49,7 +49,7 @@ class Schedule:
         return _between(self.tokens, share)
 
     def mlm_probability(self, share: float) -> float:
-        return _between(self.masked, share)
+        return _between(self.mlm_probabilities, share)
 
 
 def _between(ends: tuple[float, float], share: float) -> float:
