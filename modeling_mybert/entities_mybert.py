@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 UNTYPED = "entity"  # the type of entities in tags without one, such as B, I, O
-_ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
+_POSITIONS = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
 _SCHEMES = {"IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BMEWO": "BMEW"}
 _WORDS = "begin|beginning|inside|in|end|last|single|unit|whole"
 _LETTER, _BETWEEN, _TYPE = "([BIMELSUW])", r"((?:[^\w\s]|[_\s])+?)", r"([\w$#@&%<(\[{](?:.*\S)?)"
@@ -30,9 +30,9 @@ Entity = tuple[int, int, str]  # first word, the word after the last, type
 
 
 class Mark(NamedTuple):
-    """What the tag of a word in an entity means: `role` is B (begin), I (inside), E (end) or S (single)."""
+    """What the tag of a word in an entity means: `position` is B (begin), I (inside), E (end) or S (single)."""
 
-    role: str
+    position: str
     kind: str
 
 
@@ -93,7 +93,7 @@ def _unusual_forms(counts: Mapping[str, int]) -> dict[str, dict[str, tuple[str, 
         if match := _WORD_PREFIX.fullmatch(tag):
             forms["before"][tag] = match[1][0].upper(), match[3]
         for form, letter, kind in (("joined before", tag[:1], tag[1:]), ("joined then", tag[-1:], tag[:-1])):
-            if letter.upper() in _ROLES and kind.isalnum() and len(kind) > 1:
+            if letter.upper() in _POSITIONS and kind.isalnum() and len(kind) > 1:
                 forms[form][tag] = letter.upper(), kind
     return forms
 
@@ -106,7 +106,7 @@ def _is_complete(parsed: Mapping[str, tuple[str, str]], counts: Mapping[str, int
     """
     kinds: dict[str, set[str]] = defaultdict(set)
     for letter, kind in parsed.values():
-        kinds[_ROLES[letter]].add(kind)
+        kinds[_POSITIONS[letter]].add(kind)
     others = [tag for tag in counts if tag not in parsed and tag not in ("O", "o") and not _OUTSIDE.fullmatch(tag)]
     return bool(kinds["I"]) and kinds["I"] <= kinds["B"] | kinds["E"] and not others
 
@@ -118,13 +118,15 @@ def _tag_set(
     times: Counter[str] = Counter()
     for tag, (letter, _) in parsed.items():
         times[letter] += counts[tag]
-    letters: dict[str, str] = {}  # of letters for one role, the more frequent one
+    letters: dict[str, str] = {}  # of letters for one position, the more frequent one
     for letter, _ in times.most_common():
-        letters.setdefault(_ROLES[letter], letter)
-    marks = {tag: Mark(_ROLES[letter], kind) for tag, (letter, kind) in parsed.items() if letter in letters.values()}
+        letters.setdefault(_POSITIONS[letter], letter)
+    marks = {
+        tag: Mark(_POSITIONS[letter], kind) for tag, (letter, kind) in parsed.items() if letter in letters.values()
+    }
     if form != "before" and letters.keys().isdisjoint("BI"):
         return None
-    used = "".join(letters.get(role, "") for role in "BIES")
+    used = "".join(letters.get(position, "") for position in "BIES")
     scheme = next((name for name, known in _SCHEMES.items() if set(used) <= set(known)), used)
     rest = sorted(counts.keys() - marks.keys(), key=lambda tag: (-counts[tag], tag))
     outside = next((tag for tag in "Oo" if tag in rest), None)
@@ -160,7 +162,7 @@ def entity_spans(tags: Sequence[str], marks: Mapping[str, Mark]) -> list[Entity]
     before = None
     for place, mark in enumerate(map(marks.get, tags)):
         if mark is not None:
-            goes_on = before and mark.role in "IE" and before.role in "BI" and before.kind == mark.kind
+            goes_on = before and mark.position in "IE" and before.position in "BI" and before.kind == mark.kind
             start = entities.pop()[0] if goes_on else place
             entities.append((start, place + 1, mark.kind))
         before = mark

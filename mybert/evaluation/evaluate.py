@@ -104,7 +104,7 @@ def evaluate_rows(
     train: Dataset | None = None,
     logits: Sequence[np.ndarray] | None = None,
 ) -> Evaluation:
-    """Predicts and scores rows that have the canonical column names, with intervals from bootstrap `samples`.
+    """Predicts and scores rows with columns by role, with intervals from bootstrap `samples`.
 
     Args:
         train: the rows that the model was trained on, for the scores of a simple model beside it.
@@ -293,7 +293,7 @@ def print_evaluation(
 def _find_training_rows(rows: Dataset, task: Task, model: str, data: dict[str, str]) -> dict[str, Any] | None:
     """
     Args:
-        rows: the evaluated rows, with canonical names.
+        rows: the evaluated rows, with columns by role.
         data: the manifest entry of the evaluated data.
 
     Returns:

@@ -36,7 +36,7 @@ class Part(NamedTuple):
         numbers: their indices in the input, from 0.
         given: the rows as given.
         errors: index → why the row cannot be used.
-        tables: the other rows under canonical column names, with their indices.
+        tables: the other rows with columns by role, and their indices.
         unit: what `numbers` count: `line` or `row`.
         source: name of the input, if there are several.
     """

@@ -28,15 +28,15 @@ def tag_set_of(sentences: Iterable[Sequence[str]]) -> TagSet | None:
     if tag_set is None or tag_set.scheme not in _RARE:
         return tag_set
     letter, other = _RARE[tag_set.scheme]
-    roles: Counter[str] = Counter()
+    positions: Counter[str] = Counter()
     for tags in sentences:
         spans = entity_spans(tags, tag_set.marks)
         starts, ends = ({(span[side], span[2]) for span in spans} for side in (0, 1))
         for start, end, kind in spans:  # between two entities of one type, all write the letter
             place, touches = (start, (start, kind) in ends) if letter == "B" else (end - 1, (end, kind) in starts)
             if not touches:
-                roles[tag_set.marks[tags[place]].role] += 1
-    return tag_set._replace(scheme=other) if roles["I"] > roles[letter] else tag_set
+                positions[tag_set.marks[tags[place]].position] += 1
+    return tag_set._replace(scheme=other) if positions["I"] > positions[letter] else tag_set
 
 
 def stray_tag(tag: str, tag_set: TagSet) -> str:

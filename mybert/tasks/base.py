@@ -25,7 +25,7 @@ from mybert.tasks.bootstrap_scores import LabelScores, Scores
 from mybert.tasks.options import TaskOptions
 
 ColumnNames = Mapping[str, tuple[str, ...]]
-"""Usual names of each column by its canonical name, best first."""
+"""Usual names of a column by its role, best first."""
 Prediction = dict[str, Any]
 """The prediction for a row, as `mybert predict` writes it."""
 
@@ -34,21 +34,21 @@ Prediction = dict[str, Any]
 class Task(ABC):
     """A kind of fine-tuning. A task does not change: `fitted` returns a new one.
 
-    Rows are a `datasets.Dataset` whose columns have the canonical names that are the keys of `inputs` and `targets`.
+    Rows are a `datasets.Dataset` whose columns are named by their roles, the keys of `inputs` and `targets`.
     `rows["text"][:]` reads a column at once; iterating over `rows["text"]` reads row after row, which takes long.
     Features are the arguments of the model: one or more for each row, with the column `row`.
 
     Attributes:
         options: of the class `Options`.
         config: configuration of the model, with the labels.
-        trained_inputs: canonical names of the inputs that the training rows have; None if they are not known.
+        trained_inputs: roles of the inputs that the training rows have; None if they are not known.
         asks: whether messages about missing columns ask for `--columns`.
 
     Class attributes:
         name: the value of `--task`.
         head: class of the model.
         Options: class of the options.
-        inputs, targets: usual names of each column by its canonical name, best first.
+        inputs, targets: usual names of each column by its role, best first.
         optional: inputs that training rows may lack. Other rows need all inputs that the training rows have.
         alternatives: columns of another form of rows, which `prepare` converts.
         counted: `rows` or `labels`; the total of the shares in tables of labels.
@@ -137,7 +137,7 @@ class Task(ABC):
     def read(self, path: Path) -> tuple[Dataset, Sequence[Sequence[int]] | None, str] | None:
         """A file in a format of this task, or None for other formats.
 
-        The rows, with canonical names; the lines of the words of each, from 0, or None if lines do not hold words; and
+        The rows, with columns by role; the lines of the words of each, from 0, or None if lines do not hold words; and
         a note about the columns that were taken.
         """
         return None
@@ -154,8 +154,8 @@ class Task(ABC):
         """A row as given, with columns of the task that are inside of others as columns of their own."""
         return row
 
-    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
-        """The columns that the task needs under their canonical names, and the name of each in `dataset`.
+    def by_role(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
+        """The columns that the task needs, named by their roles, and the name of each in `dataset`.
 
         Args:
             source: file name, for messages.
@@ -168,7 +168,7 @@ class Task(ABC):
         return rows, columns
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
-        """Column by canonical name: from `--columns`, else by the usual names.
+        """Column by role: from `--columns`, else by the usual names.
 
         Raises:
             UserError: names all columns that are unknown or missing.
@@ -194,11 +194,11 @@ class Task(ABC):
         return columns
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> ColumnNames:
-        """Usual names by canonical name, for rows with the columns `names`."""
+        """Usual names by role, for rows with the columns `names`."""
         return {**self.inputs, **(self.targets if labelled else {})}
 
     def prepare(self, rows: Dataset) -> Dataset:
-        """Converts rows with canonical names, such as those with the columns of `alternatives`."""
+        """Converts rows with columns by role, such as those of `alternatives`."""
         return rows
 
     def joined(self, rows: Dataset) -> Dataset:

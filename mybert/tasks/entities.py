@@ -19,17 +19,17 @@ def find_strict(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark], s
     """The entities of each sentence whose tags follow the scheme, as in seqeval's strict mode."""
     if scheme == "IO":  # any tags follow it
         return find(sentences, marks)
-    has_single = any(mark.role == "S" for mark in marks.values())
+    has_single = any(mark.position == "S" for mark in marks.values())
     kinds = {kind: str(number) for number, kind in enumerate(dict.fromkeys(mark.kind for mark in marks.values()))}
     names = {number: kind for kind, number in kinds.items()}
     scheme = scheme if scheme in ("IOB1", "IOB2", "IOE1", "IOE2") else "IOBES"
     entities = []
     for tags in sentences:
-        roles = [[mark.role, kinds[mark.kind]] if mark else [] for mark in map(marks.get, tags)]
+        parts = [[mark.position, kinds[mark.kind]] if mark else [] for mark in map(marks.get, tags)]
         for start, end, _ in () if has_single or scheme != "IOBES" else entity_spans(tags, marks):
-            if end - start == 1 and roles[start][0] == "B":  # in B, I, E without a letter for single words
-                roles[start][0] = "S"
-        plain = tuple("-".join(role) if role else "O" for role in roles)
+            if end - start == 1 and parts[start][0] == "B":  # in B, I, E without a letter for single words
+                parts[start][0] = "S"
+        plain = tuple("-".join(part) if part else "O" for part in parts)
         entities.append(frozenset((start, end, names[kind]) for start, end, kind in _find_strict(plain, scheme)))
     return entities
 

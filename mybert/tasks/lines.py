@@ -19,7 +19,7 @@ EMPTY = "empty text"  # the `error` of a blank line
 
 
 class Line(NamedTuple):
-    """A line, numbered from 0, as given and as a row: a text or a list of texts under each canonical column name.
+    """A line, numbered from 0, as given and as a row: a text or a list of texts by role.
 
     A line that cannot be used has an empty row and an `error`; that of a blank line, `EMPTY`, is no mistake.
     """
@@ -119,7 +119,7 @@ class RowColumns:
         self._columns = functools.lru_cache(self._find)  # most rows have the same columns
 
     def row(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The row under the task's canonical column names."""
+        """The row by role."""
         given = self.task.unnested(given)
         columns = self._columns(tuple(given))
         if isinstance(columns, str):
@@ -134,13 +134,13 @@ class RowColumns:
         return row
 
     def find(self, names: tuple[str, ...], source: str = "it") -> dict[str, str | list[str]]:
-        """Canonical name → column, or list of columns that are combined.
+        """Role → column, or list of columns that are combined.
 
         Raises:
             UserError: `source` lacks a column.
         """
         names_as_values = MemoryRows({name: [name] for name in names})
-        return self.task.canonical(names_as_values, source, labelled=False)[0][0]
+        return self.task.by_role(names_as_values, source, labelled=False)[0][0]
 
     def _find(self, names: tuple[str, ...]) -> dict[str, str | list[str]] | str:
         """Or the message that a column is missing."""

@@ -74,8 +74,8 @@ class MultipleChoice(Task):
     def unnested(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         return lifted(row)
 
-    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
-        return super().canonical(self._with_choices(dataset, source), source, labelled)
+    def by_role(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
+        return super().by_role(self._with_choices(dataset, source), source, labelled)
 
     def _with_choices(self, dataset: Dataset, source: str) -> Dataset:
         """Joins the columns of choices, such as `ending0` and `ending1`, and takes those inside a question out."""

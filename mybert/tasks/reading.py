@@ -71,7 +71,7 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
     table = load_table(name, task, split)
     if table.note is not None:  # the task's reader has applied --columns
         task = dataclasses.replace(task, options=dataclasses.replace(task.options, columns=[]))
-    rows, columns = task.canonical(read_argilla(table.rows), name, labelled)
+    rows, columns = task.by_role(read_argilla(table.rows), name, labelled)
     usual = [name for role in task.targets if role in columns for name in task.targets[role]]
     others = usual_columns([name for name in table.rows.column_names if name not in columns.values()], usual)
     return table._replace(rows=task.prepare(rows) if prepared else rows, columns=columns, others=others)
@@ -239,7 +239,7 @@ def row_digests(rows: Dataset, task: Task, columns: Collection[str] | None = Non
     """A number of 64 bits for the texts of each row, without regard to case, spaces and the form of accents.
 
     Args:
-        columns: the canonical names to read (default: all inputs).
+        columns: the roles to read (default: all inputs).
     """
     return [hash_of("\0".join(map(_plain, texts))) for texts in input_texts(rows, task, columns)]
 

@@ -88,12 +88,12 @@ class TextClassification(Task):
 
     # Rows
 
-    def canonical(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
+    def by_role(self, dataset: Dataset, source: str, labelled: bool) -> tuple[Dataset, dict[str, str]]:
         """Reads exports of Label Studio, and joins one-hot columns."""
         dataset = read_label_studio(dataset)
         if labelled:
             dataset = join_one_hot(dataset, self.options.given_columns().get("label", ""))
-        return super().canonical(dataset, source, labelled)
+        return super().by_role(dataset, source, labelled)
 
     def prepare(self, rows: Dataset) -> Dataset:
         """Reads lists and separated labels, and renames labels by `--label-names`."""

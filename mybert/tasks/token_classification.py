@@ -186,7 +186,7 @@ class TokenClassification(Task):
         if self._tag_set is None:
             return f"{labels}, plain tags without entities"
         scheme, marks, outside, _ = self._tag_set
-        begin = next((tag for tag, mark in marks.items() if mark.role in "BS"), next(iter(marks)))
+        begin = next((tag for tag, mark in marks.items() if mark.position in "BS"), next(iter(marks)))
         example = f"{begin} begins {marks[begin].kind}" + (f", {outside} is outside" if outside else "")
         kinds = len({mark.kind for mark in marks.values()})
         return f"{labels}, entities of {counted(kinds, 'type')} in the scheme {scheme} ({example})"

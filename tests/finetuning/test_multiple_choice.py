@@ -39,7 +39,7 @@ def task(**settings) -> MultipleChoice:
 
 def part_of(rows: list[dict], **settings) -> Split:
     """The rows as a file would give them."""
-    rows, columns = task(**settings).canonical(table_of(rows), "rows", labelled=True)
+    rows, columns = task(**settings).by_role(table_of(rows), "rows", labelled=True)
     return Split("rows", task().prepare(rows), lambda: (), range(len(rows)), columns=columns)
 
 
@@ -260,7 +260,7 @@ def test_choices_are_read_from_numbered_columns_of_one_name(digits):
     assert part_of(rows).rows[0]["choices"] == [f"e{i}" for i in range(12)] and references(rows) == [11]
     mixed = Dataset.from_list([{"context": "c", "ending0": "a", "ending1": "b", "option_0": "z", "option_1": "y"}])
     with pytest.raises(UserError, match=r"rows: columns of choices have several names \(ending0, option_0, …\)"):
-        task().canonical(mixed, "rows", labelled=False)
+        task().by_role(mixed, "rows", labelled=False)
 
 
 def test_rows_with_different_numbers_of_choices_are_predicted_as_if_alone(tiny_checkpoint):

@@ -71,7 +71,7 @@ def test_a_squad_file_becomes_rows(tmp_path):
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "the good film", "qas": questions}]}]}))
     table, *_ = task().read(path)
     assert table["id"][:] == ["1", "2", "3"]
-    rows = task().canonical(table, str(path), labelled=True)[0]
+    rows = task().by_role(table, str(path), labelled=True)[0]
     silent = {**ROW, "question": "why", "answers": NONE}
     assert rows.to_list() == [ROW, silent, silent]
     path.write_text(json.dumps([ROW]))

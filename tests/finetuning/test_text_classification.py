@@ -96,9 +96,9 @@ def test_the_loss_curve_is_that_of_transformers_bert_and_trainer(
 def test_pairs_are_two_segments_and_labels_may_be_numbers(tiny_checkpoint):
     tokenizer, task = MyBertTokenizer.from_pretrained(tiny_checkpoint), task_of()
     rows = [{"sentence1": f"the {a}", "sentence2": f"a {b}", "label": int(a == b)} for a in "xy" for b in "xy"]
-    canonical = task.canonical(Dataset.from_list(rows), "rows", labelled=True)[0]
-    task = task.fitted(canonical)
-    features = task.features(canonical, tokenizer, training=True)
+    renamed = task.by_role(Dataset.from_list(rows), "rows", labelled=True)[0]
+    task = task.fitted(renamed)
+    features = task.features(renamed, tokenizer, training=True)
     assert task.config.label2id == {"0": 0, "1": 1} and features["labels"][:] == [1, 0, 0, 1]
     assert features["input_ids"][1] == tokenizer("the x", "a y")["input_ids"]
     assert features["token_type_ids"][1] == [0, 0, 0, 0, 1, 1, 1]
