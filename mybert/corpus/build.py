@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from mybert.artifacts.engines import run_tasks
+from mybert.artifacts.jobs import finished_run, sizes_and_times, work_folder
 from mybert.artifacts.manifest import fingerprint, identity, write_manifest
-from mybert.artifacts.resume import finished_run, sizes_and_times, work_folder
 from mybert.artifacts.run_fingerprint import RunFingerprint
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted

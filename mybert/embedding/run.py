@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from mybert.artifacts.jobs import Parts, RowsJob
 from mybert.artifacts.manifest import fingerprint, write_manifest
-from mybert.artifacts.resume import Parts, RowsJob
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
+from mybert.artifacts.jobs import Parts, RowsJob
 from mybert.artifacts.manifest import PREDICTIONS, identity, json_line, write_manifest
-from mybert.artifacts.resume import Parts, RowsJob
 from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.inference.prediction_files import write_table

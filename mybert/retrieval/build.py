@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mybert.artifacts.jobs import describe_rows_job, finished_run, work_folder
 from mybert.artifacts.manifest import MANIFEST, files_of
-from mybert.artifacts.resume import describe_rows_job, finished_run, work_folder
 from mybert.common.errors import UserError, short
 from mybert.common.json_io import unwritable
 from mybert.common.progress import Bar

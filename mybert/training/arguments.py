@@ -35,7 +35,7 @@ class RunArguments(TrainingArguments):
         settle_arguments(self)
         self.check_values(self)  # before transformers fills values in
         super().__post_init__()
-        check_arguments(self)
+        warn_of_arguments(self)
 
     @property
     def device(self) -> torch.device:
@@ -67,7 +67,7 @@ def settle_arguments(arguments: TrainingArguments) -> None:
             print("training in float32 in place of --bf16, since bfloat16 is not faster on this machine")
 
 
-def check_arguments(given: TrainingArguments) -> None:
+def warn_of_arguments(given: TrainingArguments) -> None:
     """Warns about a high learning rate and fp16 on a CPU."""
     rate = 0.0 if given.learning_rate is None else given.learning_rate  # None: chosen later
     if given.process_index == 0 and rate > _HIGH_LEARNING_RATE:

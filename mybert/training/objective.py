@@ -1,4 +1,6 @@
-"""What a training computes, and how it goes on: two values that `RunTrainer` is given."""
+"""What tells one training from another, given to `RunTrainer`: its `Objective` (loss, optimizer, evaluation, log) and
+its `Course` (steps, learning rate, order of the examples).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

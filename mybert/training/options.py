@@ -1,4 +1,6 @@
-"""Options of pretraining and fine-tuning whose defaults differ from transformers.TrainingArguments."""
+"""Training arguments that pretraining and fine-tuning share: those with other defaults than in transformers, the
+checks of all, and those that determine the weights.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

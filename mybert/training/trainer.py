@@ -17,18 +17,18 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from mybert.common.errors import UserError
 from mybert.common.machine import threads
 from mybert.common.quantities import counted
-from mybert.training.loader_workers import ignore_signals_in_workers
-from mybert.training.log import History, print_lines, settle_trackers
-from mybert.training.metrics import Step, TrainingMetrics
-from mybert.training.nonfinite import NonFiniteSteps
-from mybert.training.objective import Course, Objective
-from mybert.training.resuming import (
+from mybert.training.exact_resume import (
     METRICS,
     ExactResume,
     patience_is_spent,
     saved_metrics,
     without_comparison_of_arguments,
 )
+from mybert.training.loader_workers import ignore_signals_in_workers
+from mybert.training.log import History, print_lines, settle_trackers
+from mybert.training.metrics import Step, TrainingMetrics
+from mybert.training.nonfinite import NonFiniteSteps
+from mybert.training.objective import Course, Objective
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
 from mybert.training.speed import StepMeasures, StepTimer
 from mybert.training.stopping import Preempted, StopOnSignal

@@ -9,7 +9,7 @@ from forked import exit_status
 from json_files import read_lines
 
 from mybert import UserError, cli
-from mybert.artifacts.resume import Parts
+from mybert.artifacts.jobs import Parts
 from mybert.embedding.settings import EmbedSettings
 
 

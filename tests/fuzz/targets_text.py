@@ -16,8 +16,8 @@ import pyarrow.parquet
 from mutations import mutated_bytes, mutated_json
 from sandbox import Target
 
+from mybert.artifacts.jobs import unfinished_folder
 from mybert.artifacts.manifest import read_manifest
-from mybert.artifacts.resume import unfinished_folder
 from mybert.artifacts.run_fingerprint import RunFingerprint
 from mybert.artifacts.staging import refuse_existing
 from mybert.common.errors import UserError

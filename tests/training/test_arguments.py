@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.training import arguments as arguments_of_training
-from mybert.training.arguments import advise_half, check_arguments, prepare_launch, settle_arguments
+from mybert.training.arguments import advise_half, prepare_launch, settle_arguments, warn_of_arguments
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_notice_about_bfloat16_depends_on_its_speed(monkeypatch, capsys, faste
     ],
 )
 def test_a_high_learning_rate_and_fp16_on_a_cpu_are_warned_about(tmp_path, caplog, arguments, warning):
-    check_arguments(TrainingArguments(str(tmp_path), use_cpu=True, **arguments))
+    warn_of_arguments(TrainingArguments(str(tmp_path), use_cpu=True, **arguments))
     assert (warning in caplog.text) if warning else not caplog.records
 
 

@@ -1,4 +1,8 @@
-"""Exact resume: the clock and the log of a checkpoint, the place in an epoch, the best model, the patience."""
+"""Exact resume: the clock and the log of a checkpoint, the place in an epoch, the best model, the patience.
+
+`RunFolder` compares the run with that in the folder, `sealed_checkpoints` finds the last undamaged checkpoint, and
+`RunTrainer.run` continues from it.
+"""
 
 import contextlib
 import json

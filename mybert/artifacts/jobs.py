@@ -1,6 +1,7 @@
-"""The temporary folder of a run, kept for `--resume` after an interruption, and output computed in parts.
+"""Jobs that `--resume` continues: a temporary folder that outlives an interruption, and output computed in parts.
 
-Other machines and later runs compute only the parts that are missing.
+Other machines and later runs compute only the parts that are missing. Trainings resume otherwise, from checkpoints:
+`mybert/training/exact_resume.py`.
 """
 
 import contextlib
