@@ -227,7 +227,7 @@ class FinetuningOptions(TrainingOptions):
     Adam has bias correction, which small training sets need and the paper's code omits (Mosbach et al. 2021).
     """
 
-    complete: ClassVar[str] = "mybert.finetuning.arguments:FinetuningArguments"
+    arguments_class: ClassVar[str] = "mybert.finetuning.arguments:FinetuningArguments"
     unsupported: ClassVar[Mapping[str, str]] = {
         "metric_for_best_model": "the best checkpoint is chosen by --metric",
         "greater_is_better": "the best checkpoint is chosen by --metric",

@@ -203,7 +203,7 @@ class PretrainingOptions(TrainingOptions):
     The paper trains 1,000,000 steps of 256 sequences; here the user chooses.
     """
 
-    complete: ClassVar[str] = "mybert.pretraining.arguments:PretrainingArguments"
+    arguments_class: ClassVar[str] = "mybert.pretraining.arguments:PretrainingArguments"
     unsupported: ClassVar[Mapping[str, str]] = {
         "remove_unused_columns": "the dataset returns batches, not columns",
         "label_smoothing_factor": "pretraining has no label smoothing",

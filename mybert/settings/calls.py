@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from mybert.common.errors import UserError, short
 from mybert.common.quantities import Duration, Quantity
-from mybert.settings.options import Option, complete, options_of, options_without_import, unknown_name
+from mybert.settings.options import Option, arguments_class, options_of, options_without_import, unknown_name
 
 Settings = TypeVar("Settings")
 Check = Callable[[Sequence[Any]], object]
@@ -129,14 +129,14 @@ def make_settings(
 def instances(settings: Iterable[Any], values: Mapping[str, Any], check: Check) -> tuple[Any, ...]:
     """Creates each settings class from its values; the attribute `given` has the names of the given options."""
     made: list[Any] = []
-    for kind in sorted(settings, key=lambda kind: hasattr(kind, "complete")):
-        if hasattr(kind, "complete"):
+    for kind in sorted(settings, key=lambda kind: hasattr(kind, "arguments_class")):
+        if hasattr(kind, "arguments_class"):
             options = options_without_import([kind])
             own = values.keys() - options_of(other for other in settings if other is not kind).keys()  # --label-names
             given = {name: values[name] if name in own else option.default for name, option in options.items()}
             kind.check_values(SimpleNamespace(**given))
             check(made)
-        kind = complete(kind)
+        kind = arguments_class(kind)
         try:
             names = [field.name for field in dataclasses.fields(kind) if field.init and field.name in values]
             part = {name: values[name] for name in names}
@@ -147,6 +147,6 @@ def instances(settings: Iterable[Any], values: Mapping[str, Any], check: Check) 
             raise UserError(str(error)) from error
         instance.given = frozenset(part)  # what the user chose, also where it equals the default
         made.append(instance)
-    if not any(hasattr(kind, "complete") for kind in settings):
+    if not any(hasattr(kind, "arguments_class") for kind in settings):
         check(made)
     return tuple(made)

@@ -118,19 +118,19 @@ def options_of(settings: Iterable[type]) -> dict[str, Option]:
     return options
 
 
-def complete(kind: type) -> type:
-    """The class that `kind.complete` names, with the fields of `kind` and those of TrainingArguments; or `kind`.
+def arguments_class(kind: type) -> type:
+    """The class that `kind.arguments_class` names, with all fields of TrainingArguments; `kind` if it names none.
 
     Importing TrainingArguments takes seconds. Help uses `options_without_import` instead.
     """
-    return pkgutil.resolve_name(kind.complete) if hasattr(kind, "complete") else kind
+    return pkgutil.resolve_name(kind.arguments_class) if hasattr(kind, "arguments_class") else kind
 
 
 def options_without_import(settings: Iterable[type]) -> dict[str, Option]:
-    """The options of `complete` classes, without importing TrainingArguments."""
+    """The options of settings and arguments classes, without importing TrainingArguments."""
     settings = list(settings)
     own = options_of(settings)
-    if not any(hasattr(kind, "complete") for kind in settings):
+    if not any(hasattr(kind, "arguments_class") for kind in settings):
         return own
     return own | {name: option for name, option in inherited_options().items() if name not in own}
 

@@ -58,7 +58,7 @@ def parse_settings(
     The command line overrides the file, the file overrides the defaults. Flags may be written with `_` or `-`.
 
     Args:
-        check: called with the instances before a class is completed, which imports torch and transformers.
+        check: called with the instances before an arguments class is imported, which needs torch and transformers.
     """
     options = options_without_import(settings)
     argv = _normalise(argv, options)

@@ -25,9 +25,11 @@ class TrainingOptions:
     They are declared here because importing TrainingArguments takes seconds, and `--help` must be fast.
 
     Attributes:
+        arguments_class: of a subclass, the class with all fields of TrainingArguments, as module:class.
         unsupported: fields of TrainingArguments that are refused, with a remedy or reason.
     """
 
+    arguments_class: ClassVar[str]
     unsupported: ClassVar[Mapping[str, str]] = {
         "resume_from_checkpoint": "use --resume",
         "neftune_noise_alpha": "its noise assumes padded batches",

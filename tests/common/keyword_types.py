@@ -9,7 +9,7 @@ import transformers
 from mybert import api
 from mybert.commands import COMMANDS
 from mybert.common.quantities import Duration, Quantity
-from mybert.settings.options import INHERITED, Option, complete, options_of
+from mybert.settings.options import INHERITED, Option, arguments_class, options_of
 
 TARGET = INHERITED.with_name("keywords.pyi")
 API = {name: inspect.getfullargspec(found).args for name, found in inspect.getmembers(api, inspect.isfunction)}
@@ -93,7 +93,7 @@ def keywords() -> str:
     """The text of the module."""
     found = {}
     for command, function in FUNCTIONS.items():
-        options = options_of([complete(kind) for kind in COMMANDS[command].settings_types()])
+        options = options_of([arguments_class(kind) for kind in COMMANDS[command].settings_types()])
         positional = [name for name, option in options.items() if option.positional]
         found[command] = {"config": "Name", **fields(options, tuple(positional[: len(API[function])]))}
     classes = {

@@ -23,7 +23,7 @@ from mybert import cli
 from mybert.commands import COMMANDS
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.pretraining.arguments import PretrainingArguments
-from mybert.settings.options import OTHER_OPTIONS, complete, options_of, options_without_import
+from mybert.settings.options import OTHER_OPTIONS, arguments_class, options_of, options_without_import
 from mybert.settings.parse import parse_settings
 from mybert.settings.shared import SIZES
 from mybert.tasks import TASKS, task_class
@@ -51,7 +51,7 @@ print(sorted({"torch", "transformers", "datasets", "numpy", "pyarrow", "matplotl
 @pytest.mark.parametrize("name", ["pretrain", "adapt", "distill", "finetune"])
 def test_options_read_without_an_import_are_those_of_the_imported_class(name):
     kinds = COMMANDS[name].settings_types()
-    read, imported = options_without_import(kinds), options_of(map(complete, kinds))
+    read, imported = options_without_import(kinds), options_of(map(arguments_class, kinds))
     assert read.keys() == imported.keys()
     for option in imported.values():
         like = read[option.field.name]
@@ -140,7 +140,7 @@ def test_the_help_of_every_command_lists_its_options_and_three_examples(name, fl
         cli.main([name, flag])
     shown = capsys.readouterr().out
     assert ended.value.code == 0 and shown.startswith(f"usage: mybert {name} ")
-    options = options_of(map(complete, COMMANDS[name].settings_types())).values()
+    options = options_of(map(arguments_class, COMMANDS[name].settings_types())).values()
     listed = re.findall(r"^  (--[\w-]+)", shown.replace("--[no-]", "--"), re.M)
     for option in options:
         if option.field.metadata.get("help") == argparse.SUPPRESS:
