@@ -101,7 +101,7 @@ def _bootstrap(
     parts: list[list[dict[str, np.ndarray]]] = []
     for count in chunks(samples, len(one[0].places)):
         rows = rng.integers(len(one[0].places), size=(count, len(one[0].places)))
-        runs_of = [[task.bootstrap(run.predictions, run.references, rows) for run in runs] for runs in (one, other)]
+        runs_of = [[task.scores_on(run.predictions, run.references, rows) for run in runs] for runs in (one, other)]
         parts.append([{name: np.array([run[name] for run in runs]) for name in runs[0]} for runs in runs_of])
     return [
         {name: np.concatenate([part[side][name] for part in parts], 1) for name in parts[0][side]} for side in (0, 1)
@@ -118,7 +118,7 @@ def _exchanged(task: Task, one: Rows, other: Rows, samples: int, rng: np.random.
         swapped = swapped if parts else np.insert(swapped, 0, values=False, axis=0)
         place = np.arange(size)
         sides = (np.where(chosen, place + size, place) for chosen in (swapped, ~swapped))
-        first, second = (task.bootstrap(predictions, references, rows) for rows in sides)
+        first, second = (task.scores_on(predictions, references, rows) for rows in sides)
         parts.append({name: np.subtract(second[name], first[name]) for name in first})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

@@ -216,7 +216,7 @@ def intervals(
     rows, drawn = len(references), dict[str, list[float]]()
     for count in chunks(samples, rows):
         indices = generator.integers(rows, size=(count, rows))
-        for name, values in task.bootstrap(predictions, references, indices).items():
+        for name, values in task.scores_on(predictions, references, indices).items():
             drawn.setdefault(name, []).extend(values)
     scores = task.score(predictions, references)
     by_metric = {

@@ -125,8 +125,8 @@ class Task(ABC):
         """Constant predictions: each list has the same answer for every row."""
 
     @abstractmethod
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        """Every metric on each of `samples` (samples, rows), which are indices of rows drawn with replacement."""
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+        """Every metric on each of `samples` (samples, rows), which are indices of rows: of all, or of a bootstrap."""
 
     @abstractmethod
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
@@ -323,7 +323,7 @@ class Task(ABC):
 
     def score(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, float]:
         """All metrics of the task."""
-        metrics = self.bootstrap(predictions, references, np.arange(len(references))[None])
+        metrics = self.scores_on(predictions, references, np.arange(len(references))[None])
         return {name: values[0] for name, values in metrics.items()}
 
     def baselines(self, references: Sequence[Any]) -> dict[str, float]:

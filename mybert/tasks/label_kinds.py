@@ -87,8 +87,8 @@ class LabelKind(ABC):
         return Counter(label for reference in references for label in self.labels(reference))
 
     @abstractmethod
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        """See `Task.bootstrap`."""
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+        """See `Task.scores_on`."""
 
     @abstractmethod
     def error(self, prediction: Prediction, reference: Any) -> float:
@@ -129,7 +129,7 @@ class SingleLabel(LabelKind):
     def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         return [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
 
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         labels = [prediction["label"] for prediction in predictions]
         predicted, true = (np.array([self.ids[label] for label in each]) for each in (labels, references))
         return bootstrap_scores.single_label(predicted, true, len(self.ids), samples)
@@ -169,7 +169,7 @@ class MultiLabel(LabelKind):
         sets = [list(statistics.mode(tuple(sorted(labels)) for labels in references)), labels]
         return [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
 
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         predicted = self.chosen([prediction["labels"] for prediction in predictions])
         return bootstrap_scores.multi_label(predicted, self.chosen(references), samples)
 
@@ -222,7 +222,7 @@ class Regression(LabelKind):
         names = next(names for names in precisions if len(set(names)) == len(names))  # 2000.8 and 2001.6 are 2e+03
         return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
 
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         scores = np.array([prediction["score"] for prediction in predictions])
         return bootstrap_scores.regression(scores, np.array(references), samples)
 

@@ -237,7 +237,7 @@ class MultipleChoice(Task):
     def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]
 
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])
         return {"accuracy": right[samples].mean(1).tolist()}
 

@@ -211,7 +211,7 @@ class QuestionAnswering(Task):
         """No answer to all questions."""
         return [[{"answer": ""}] * len(references)]
 
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         scores = {}
         for name, measure in (("exact_match", _exact_match), ("f1", _f1)):
             values = [measure(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]

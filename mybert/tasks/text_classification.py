@@ -299,8 +299,8 @@ class TextClassification(Task):
     def classes(self) -> int | None:
         return self.config.num_labels if self.config.problem_type == SINGLE else None
 
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        return self.kind.bootstrap(predictions, references, samples)
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+        return self.kind.scores_on(predictions, references, samples)
 
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         return list(map(self.kind.error, predictions, references))

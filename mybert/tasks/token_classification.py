@@ -294,7 +294,7 @@ class TokenClassification(Task):
     def classes(self) -> int:
         return len(self.id2label)
 
-    def bootstrap(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
         """Accuracy of tags; precision, recall and F1 of entities if the tags name entities."""
         tags = [prediction["tags"] for prediction in predictions]
         sizes = np.array([len(tags) for tags in references])
