@@ -49,64 +49,64 @@ class AdaptSettings(RunResumeOptions, TextSettings):
     free: ClassVar[tuple[str, ...]] = ("eval_characters", "eval_strategy", "eval_steps")
 
     inputs: list[str] | None = declare.data(
-        None, f"text of the domain, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS
+        None, f"Text of the domain, required without --task-data: {_TEXTS}.", positional=True, reads=TEXTS
     )
-    model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name)", reads=TRAINABLE)
-    output: str = setting("", "folder of the adapted model", kw_only=True, writes=FOLDER)
+    model: str = setting("", "MyBERT or BERT checkpoint to adapt (folder or Hub name).", reads=TRAINABLE)
+    output: str = setting("", "Folder of the adapted model.", kw_only=True, writes=FOLDER)
     task_data: list[str] = declare.data(
-        default_factory=list, help="labelled rows whose texts are used as text of the domain", reads=ROWS
+        default_factory=list, help="Labelled rows whose texts are used as text of the domain.", reads=ROWS
     )
     new_words: int | str | None = declare.model(
         None,
-        "number of words and word pieces to add to the vocabulary; 0 keeps the vocabulary, auto adds words while each "
-        "saves at least 1 of 20,000 tokens (default: 1000, or 0 with --words)",
+        "Number of words and word pieces to add to the vocabulary; 0 keeps the vocabulary, auto adds words while each "
+        "saves at least 1 of 20,000 tokens (default: 1000, or 0 with --words).",
     )
     words: str | None = declare.model(
         None,
-        "file of words to add, one per line, before those of --new-words",
+        "File of words to add, one per line, before those of --new-words.",
         reads="mybert.adaptation.settings:check_words",
     )
     replay: list[str] = declare.data(
         default_factory=list,
-        help=f"general text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out",
+        help=f"General text mixed into the training text to reduce forgetting: {_TEXTS}; a part is held out.",
         reads=TEXTS,
     )
     replay_share: float = declare.data(
-        0.2, "share of the training text that comes from --replay (0 to 0.9)", within="[0, 0.9]"
+        0.2, "Share of the training text that comes from --replay (0 to 0.9).", within="[0, 0.9]"
     )
     general: list[str] = declare.data(
         default_factory=list,
-        help="general text for measuring forgetting (default: the held-out part of --replay)",
+        help="General text for measuring forgetting (default: the held-out part of --replay).",
         reads=TEXTS,
     )
     freeze: str = declare.model(
         "nothing",
-        "weights that are not trained: none (nothing), the layers (encoder), or everything except the vectors of new "
-        "words and a new head (all)",
+        "Weights that are not trained: none (nothing), the layers (encoder), or everything except the vectors of new "
+        "words and a new head (all).",
         choices=FREEZE,
     )
     lora_rank: int | None = declare.model(
         None,
-        "rank of low-rank updates of the layers (LoRA), merged at the end; needs `pip install "
-        "'.[lora]'` in the clone (default: no LoRA)",
+        "Rank of low-rank updates of the layers (LoRA), merged at the end; needs `pip install "
+        "'.[lora]'` in the clone (default: no LoRA).",
         least=1,
     )
     time_budget: Duration | None = declare.training(
-        None, "time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps", decides=True
+        None, "Time for preparation and training, such as 10m, 1h or 2h30m; replaces --max-steps.", decides=True
     )
     max_length: int | None = declare.data(
         None,
-        "maximum tokens of a training example, special tokens included, 8 or more (default: 128, or the length that "
-        "the model was trained on if that is less)",
+        "Maximum tokens of a training example, special tokens included, 8 or more (default: 128, or the length that "
+        "the model was trained on if that is less).",
         least=8,
     )
-    whole_word_masking: bool = declare.training(False, "mask all tokens of a word together")
+    whole_word_masking: bool = declare.training(False, "Mask all tokens of a word together.")
     validation_share: float = declare.data(
-        0.05, "share of the documents of each text that is held out (0 to 0.5)", within="[0, 0.5]"
+        0.05, "Share of the documents of each text that is held out (0 to 0.5).", within="[0, 0.5]"
     )
     eval_characters: int = declare.evaluation(
         10_000,
-        "characters of each held-out text that are scored before and after training; 0 skips the comparison",
+        "Characters of each held-out text that are scored before and after training; 0 skips the comparison.",
         least=0,
     )
 
@@ -138,8 +138,8 @@ class TrimSettings(TextSettings):
     command: ClassVar[str] = "trim"
 
     inputs: list[str] | None = declare.data(
-        None, f"text whose tokens are kept, required without --task-data: {_TEXTS}", positional=True, reads=TEXTS
+        None, f"Text whose tokens are kept, required without --task-data: {_TEXTS}.", positional=True, reads=TEXTS
     )
-    model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name)", reads=MODEL)
-    output: str = setting("", "folder of the smaller model", kw_only=True, writes=FOLDER)
-    task_data: list[str] = declare.data(default_factory=list, help="labelled rows whose tokens are kept", reads=ROWS)
+    model: str = setting("", "MyBERT or BERT checkpoint with any head (folder or Hub name).", reads=MODEL)
+    output: str = setting("", "Folder of the smaller model.", kw_only=True, writes=FOLDER)
+    task_data: list[str] = declare.data(default_factory=list, help="Labelled rows whose tokens are kept.", reads=ROWS)

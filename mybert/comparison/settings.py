@@ -16,33 +16,33 @@ class CompareSettings(OutputFolder):
     command: ClassVar[str] = "compare"
 
     runs: list[str] = setting(
-        help="two or more runs on the same rows; the first is the one that the others are compared with. A run is an "
+        help="Two or more runs on the same rows; the first is the one that the others are compared with. A run is an "
         "output folder of `mybert evaluate` or `finetune`, or a file of predictions (.jsonl, .csv, .tsv, .xlsx, "
-        ".parquet). Several seeds of one setting are one run, written with commas: seed-1,seed-2,seed-3",
+        ".parquet). Several seeds of one setting are one run, written with commas: seed-1,seed-2,seed-3.",
         positional=True,
         reads="mybert.comparison.settings:check_run",
     )
     metric: str | None = declare.evaluation(
-        None, "metric that the report begins with (default: the task's main metric)"
+        None, "Metric that the report begins with (default: the task's main metric)."
     )
     part: str = declare.data(
         "auto",
-        "rows of fine-tuning folders; auto: test rows if all runs have them, else validation rows",
+        "Rows of fine-tuning folders; auto: test rows if all runs have them, else validation rows.",
         choices=("auto", "test", "validation"),
     )
     columns: list[str] = declare.data(
         default_factory=list,
-        help="columns of files of predictions, such as prediction=output reference=gold, for files that have them; "
-        "a role may be named twice (default: the usual names)",
+        help="Columns of files of predictions, such as prediction=output reference=gold, for files that have them; "
+        "a role may be named twice (default: the usual names).",
         pairs=True,
     )
     slices: list[str] = declare.evaluation(
-        default_factory=list, help="columns of the rows whose values are compared separately"
+        default_factory=list, help="Columns of the rows whose values are compared separately."
     )
     bootstrap: int = declare.evaluation(
-        5000, "bootstrap samples for intervals, and permutations for p values", least=100
+        5000, "Bootstrap samples for intervals, and permutations for p values.", least=100
     )
-    seed: int = declare.seeds(42, "random seed of samples and permutations")
+    seed: int = declare.seeds(42, "Random seed of samples and permutations.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,8 +31,8 @@ class DocumentSettings(ProcessesOption, OutputFolder):
     inputs: list[str] = setting(
         default_factory=list,
         positional=True,
-        help="files (.txt .md .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), folders, patterns, saved "
-        "data sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`",
+        help="Files (.txt .md .jsonl .json .csv .tsv, also .gz and .zst; .parquet .xlsx), folders, patterns, saved "
+        "data sets, Hub data sets as owner/name[:config[:split]], `-` for standard input, `python-docs[:PACKAGE]`.",
         reads=TEXTS,
     )
 
@@ -42,19 +42,19 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
     command: ClassVar[str] = "tokenizer"
 
     vocab_size: int = declare.model(
-        30000, "number of tokens, special tokens included (141 or more uncased, 193 or more cased)"
+        30000, "Number of tokens, special tokens included (141 or more uncased, 193 or more cased)."
     )
-    language: str = declare.data("en", "language of the text (ISO 639 code); only English is lower-cased")
+    language: str = declare.data("en", "Language of the text (ISO 639 code); only English is lower-cased.")
     min_frequency: int = declare.model(
-        2, "minimum number of occurrences of a pair of tokens that is merged (1 or more)", least=1
+        2, "Minimum number of occurrences of a pair of tokens that is merged (1 or more).", least=1
     )
     character_coverage: float = declare.model(
         0.99999,
-        "share of the text's characters that the vocabulary covers, most frequent first (above 0 to 1)",
+        "Share of the text's characters that the vocabulary covers, most frequent first (above 0 to 1).",
         within="(0, 1]",
     )
     pad_to_multiple_of: int = declare.model(
-        1, "pad the vocabulary with [unusedN] tokens to a multiple of this; 64 makes training faster", least=1
+        1, "Pad the vocabulary with [unusedN] tokens to a multiple of this; 64 makes training faster.", least=1
     )
 
     def __post_init__(self) -> None:
@@ -69,49 +69,49 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
 class CorpusSettings(EngineOption, ResumeOptions, DocumentSettings):
     command: ClassVar[str] = "corpus"
 
-    tokenizer: str = setting("", "folder or Hub name of a WordPiece tokenizer", reads=TOKENIZER)
+    tokenizer: str = setting("", "Folder or Hub name of a WordPiece tokenizer.", reads=TOKENIZER)
     max_length: int | None = declare.data(
         None,
-        "maximum tokens of an example, special tokens included (8 or more; default: 128, or model_max_length of the "
-        "tokenizer if that is smaller)",
+        "Maximum tokens of an example, special tokens included (8 or more; default: 128, or model_max_length of the "
+        "tokenizer if that is smaller).",
         least=8,
     )
     short_seq_prob: float = declare.data(
-        0.1, "share of documents with a shorter, random target length (0 to 1)", within="[0, 1]"
+        0.1, "Share of documents with a shorter, random target length (0 to 1).", within="[0, 1]"
     )
     dupe_factor: int = declare.data(
-        1, "number of times that each training document is used, divided into segments differently each time", least=1
+        1, "Number of times that each training document is used, divided into segments differently each time.", least=1
     )
-    negatives: str = declare.data("other-document", "source of random next segments", choices=NEGATIVES)
-    nsp: bool = declare.data(True, "build sentence pairs; --no-nsp fills examples with consecutive sentences")
+    negatives: str = declare.data("other-document", "Source of random next segments.", choices=NEGATIVES)
+    nsp: bool = declare.data(True, "Build sentence pairs; --no-nsp fills examples with consecutive sentences.")
     one_sentence_per_line: bool = declare.data(
-        False, "each line is a sentence; otherwise the text is split into sentences"
+        False, "Each line is a sentence; otherwise the text is split into sentences."
     )
     language: str = declare.data(
-        "en", "language of the sentence splitter (ISO 639 code; English rules for languages without their own)"
+        "en", "Language of the sentence splitter (ISO 639 code; English rules for languages without their own)."
     )
     document_per_file: bool = declare.data(
-        False, "a .txt or .md file is one document; otherwise blank lines separate documents"
+        False, "A .txt or .md file is one document; otherwise blank lines separate documents."
     )
-    deduplicate: bool = declare.data(False, "keep only the first of documents with the same text")
+    deduplicate: bool = declare.data(False, "Keep only the first of documents with the same text.")
     deduplicate_near: float | None = declare.data(
         None,
-        "keep only the first of documents whose sets of five-word sequences have this Jaccard similarity or more (0.5 "
-        "to 1; usually 0.8); needs `pip install '.[dedup]'` in the clone",
+        "Keep only the first of documents whose sets of five-word sequences have this Jaccard similarity or more (0.5 "
+        "to 1; usually 0.8); needs `pip install '.[dedup]'` in the clone.",
         within="[0.5, 1]",
     )
     filter: list[str] = declare.data(
         default_factory=list,
-        help="functions that return whether to keep a document, given its text, as package.module:function; applied "
-        "in order",
+        help="Functions that return whether to keep a document, given its text, as package.module:function; applied "
+        "in order.",
     )
     split_documents: int = declare.data(
-        1, "number of documents into which each document is split (1 or more)", least=1
+        1, "Number of documents into which each document is split (1 or more).", least=1
     )
     validation_share: float = declare.data(
-        0.05, "share of documents held out as OUTPUT/validation (0 to 0.5)", within="[0, 0.5]"
+        0.05, "Share of documents held out as OUTPUT/validation (0 to 0.5).", within="[0, 0.5]"
     )
-    seed: int = declare.seeds(42, "seed of every random choice (0 or more)", least=0)
+    seed: int = declare.seeds(42, "Seed of every random choice (0 or more).", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,29 +47,29 @@ def check_index(folder: Path) -> None:
 class EncodingSettings(DeviceOptions):
     """Settings of `Embedder`: the model, which hidden states become vectors, and how texts are batched."""
 
-    model: str = setting("", "folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
+    model: str = setting("", "Folder or Hub name of a MyBERT or BERT checkpoint.", positional=True, reads=MODEL)
     layers: list[int] = declare.model(
         default_factory=lambda: [-1],
-        help="layers whose hidden states are averaged: 0 is the embeddings, 1 the first layer, -1 the last",
+        help="Layers whose hidden states are averaged: 0 is the embeddings, 1 the first layer, -1 the last.",
     )
-    normalize: bool = declare.model(False, "scale each vector to length 1")
+    normalize: bool = declare.model(False, "Scale each vector to length 1.")
     long_texts: str | None = declare.data(
         None,
-        "texts of more than max_length tokens stop the run (refuse), are truncated, or are split into windows "
-        "(window) (default: truncate for a sentence encoder, as sentence-transformers does; otherwise refuse)",
+        "Texts of more than max_length tokens stop the run (refuse), are truncated, or are split into windows "
+        "(window) (default: truncate for a sentence encoder, as sentence-transformers does; otherwise refuse).",
         choices=LONG_TEXTS,
     )
     prompt_name: str | None = declare.model(
-        None, "prompt of a sentence encoder that is put before each text, such as query (default: the checkpoint's)"
+        None, "Prompt of a sentence encoder that is put before each text, such as query (default: the checkpoint's)."
     )
-    prompt: str | None = declare.model(None, "text that is put before each text")
+    prompt: str | None = declare.model(None, "Text that is put before each text.")
     max_length: int | None = declare.data(
-        None, "maximum tokens of a text or window, special tokens included (default: the model's maximum)", least=3
+        None, "Maximum tokens of a text or window, special tokens included (default: the model's maximum).", least=3
     )
     stride: int | None = declare.data(
         None,
-        "tokens shared by consecutive windows; each token is taken from the window that gives it most context "
-        "(default: half a window)",
+        "Tokens shared by consecutive windows; each token is taken from the window that gives it most context "
+        "(default: half a window).",
         least=0,
     )
 
@@ -86,15 +86,15 @@ class EncodingSettings(DeviceOptions):
 class EmbedSettings(TextInputs, EngineOption, ResumeOptions, EncodingSettings):
     output: str = setting(
         "",
-        f"output file with float32 vectors: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the "
-        "rows; a column with a name that embed writes itself, such as line, becomes input_line",
+        f"Output file with float32 vectors: {', '.join(FORMATS)}; .parquet and .jsonl keep the other columns of the "
+        "rows; a column with a name that embed writes itself, such as line, becomes input_line.",
         writes=FILE,
     )
     pooling: str | None = declare.model(
         None,
-        "one vector per text: the mean, max, … over its tokens with [CLS] and [SEP] (the modes of "
+        "One vector per text: the mean, max, … over its tokens with [CLS] and [SEP] (the modes of "
         "sentence-transformers), or the pooler output; words: one vector per word, the mean over its WordPiece tokens "
-        "(default: the modules of a sentence encoder, otherwise mean)",
+        "(default: the modules of a sentence encoder, otherwise mean).",
         choices=POOLINGS,
     )
 
@@ -114,37 +114,37 @@ class EmbedSettings(TextInputs, EngineOption, ResumeOptions, EncodingSettings):
 class SearchSettings(DeviceOption, OverwriteOption):
     vectors: str = setting(
         "",
-        f"index made by `mybert index`, or file of text vectors made by `mybert embed`: {', '.join(FORMATS)}",
+        f"Index made by `mybert index`, or file of text vectors made by `mybert embed`: {', '.join(FORMATS)}.",
         positional=True,
         reads="mybert.embedding.settings:check_vectors",
     )
     query: list[str] = setting(
-        default_factory=list, positional=True, help="queries, or `-` for standard input with one query per line"
+        default_factory=list, positional=True, help="Queries, or `-` for standard input with one query per line."
     )
     model: str | None = declare.model(
-        None, "model that made the vectors (default: the model named in the manifest)", reads=MODEL
+        None, "Model that made the vectors (default: the model named in the manifest).", reads=MODEL
     )
     prompt_name: str | None = declare.model(
-        None, "prompt of a sentence encoder that is put before each query (default: query, if the checkpoint has one)"
+        None, "Prompt of a sentence encoder that is put before each query (default: query, if the checkpoint has one)."
     )
-    prompt: str | None = declare.model(None, "text that is put before each query")
-    top_k: int = declare.task(5, "number of results per query (1 or more)", least=1)
+    prompt: str | None = declare.model(None, "Text that is put before each query.")
+    top_k: int = declare.task(5, "Number of results per query (1 or more).", least=1)
     mode: str | None = declare.task(
         None,
-        "of an index, what the score is: the cosine of query and passage (dense), BM25 of their words (words), or a "
+        "Of an index, what the score is: the cosine of query and passage (dense), BM25 of their words (words), or a "
         "weighted sum of both (hybrid; default); scores of words and hybrid order the hits of one query, and those of "
-        "different queries cannot be compared",
+        "different queries cannot be compared.",
         choices=MODES,
     )
     reranker: str | None = declare.task(
-        None, "of an index: cross-encoder that sorts the best passages anew, scoring each with the query", reads=MODEL
+        None, "Of an index: cross-encoder that sorts the best passages anew, scoring each with the query.", reads=MODEL
     )
     where: list[str] = declare.task(
         default_factory=list,
-        help="of an index: only documents whose columns have these values, as COLUMN=VALUE",
+        help="Of an index: only documents whose columns have these values, as COLUMN=VALUE.",
         pairs=True,
     )
-    output: str | None = declare.output(None, "also write the results to this file as JSON lines", writes=FILE)
+    output: str | None = declare.output(None, "Also write the results to this file as JSON lines.", writes=FILE)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,15 +26,15 @@ _PATTERNS = {
 class ExportSettings(OutputFolder):
     command: ClassVar[str] = "export"
 
-    model: str = setting(help="folder or Hub name of a MyBERT or BERT checkpoint", positional=True, reads=MODEL)
-    int8: bool = declare.output(False, "also write onnx/model_quantized.onnx, with weights and activations in int8")
+    model: str = setting(help="Folder or Hub name of a MyBERT or BERT checkpoint.", positional=True, reads=MODEL)
+    int8: bool = declare.output(False, "Also write onnx/model_quantized.onnx, with weights and activations in int8.")
     tolerance: float = declare.output(
         1e-4,
-        "maximum difference between the outputs before and after, divided by the largest output if that is above 1",
+        "Maximum difference between the outputs before and after, divided by the largest output if that is above 1.",
         within="(0, inf]",
     )
     int8_tolerance: float = declare.output(
-        0.3, "maximum relative error of the int8 outputs (root mean square)", within="(0, inf]"
+        0.3, "Maximum relative error of the int8 outputs (root mean square).", within="(0, inf]"
     )
 
 
@@ -43,12 +43,12 @@ class MergeSettings(OutputFolder):
     command: ClassVar[str] = "merge"
 
     models: list[str] = setting(
-        help="two or more checkpoints trained from the same checkpoint (folders or Hub names)",
+        help="Two or more checkpoints trained from the same checkpoint (folders or Hub names).",
         positional=True,
         reads=MODEL,
     )
     weights: list[float] | None = declare.model(
-        None, "weight of each model, in the same order; divided by their sum (default: equal weights)"
+        None, "Weight of each model, in the same order; divided by their sum (default: equal weights)."
     )
 
     def __post_init__(self) -> None:
@@ -75,51 +75,52 @@ class QuantizeSettings(OutputFolder, TextFileOptions):
     command: ClassVar[str] = "quantize"
 
     model: str = setting(
-        help="folder or Hub name of a MyBERT or BERT checkpoint with any head", positional=True, reads=MODEL
+        help="Folder or Hub name of a MyBERT or BERT checkpoint with any head.", positional=True, reads=MODEL
     )
     texts: list[str] = setting(
-        help="text for calibration, similar to what the model will read: files, data sets or python-docs", reads=TEXTS
+        help="Text for calibration, similar to what the model will read: files, data sets or python-docs.", reads=TEXTS
     )
-    tokens: int = declare.data(16_000, "number of tokens of --texts to calibrate with", least=1)
+    tokens: int = declare.data(16_000, "Number of tokens of --texts to calibrate with.", least=1)
 
 
 @dataclass
 class PushSettings(Options):
-    model: str = setting(help="folder of the trained model", positional=True)
-    repo_id: str = setting(help="repository on the Hub, as owner/name; created if it does not exist")
+    model: str = setting(help="Folder of the trained model.", positional=True)
+    repo_id: str = setting(help="Repository on the Hub, as owner/name; created if it does not exist.")
     public: bool = declare.repository(
-        False, "create the repository as public; --private (the default) creates it as private", negation="private"
+        False, "Create the repository as public; --private (the default) creates it as private.", negation="private"
     )
     revision: str = declare.repository(
-        "main", "branch to commit to, created from main if it does not exist; or refs/pr/N"
+        "main", "Branch to commit to, created from main if it does not exist; or refs/pr/N."
     )
     tag: str | None = declare.repository(
-        None, "tag for the commit, used in the examples of the model card (default: a hash of the content)"
+        None, "Tag for the commit, used in the examples of the model card (default: a hash of the content)."
     )
-    create_pr: bool = declare.repository(False, "open a pull request on main instead of committing to it")
-    overwrite: bool = declare.output(False, "replace all files of the repository, even if MyBERT did not create it")
-    license: str | None = declare.repository(None, "license of the weights, such as apache-2.0 or cc-by-4.0")
-    language: list[str] | None = declare.data(None, "ISO 639 codes of the languages of the text, such as en de")
+    create_pr: bool = declare.repository(False, "Open a pull request on main instead of committing to it.")
+    overwrite: bool = declare.output(False, "Replace all files of the repository, even if MyBERT did not create it.")
+    license: str | None = declare.repository(None, "License of the weights, such as apache-2.0 or cc-by-4.0.")
+    language: list[str] | None = declare.data(None, "ISO 639 codes of the languages of the text, such as en de.")
     example: list[str] | None = declare.repository(
         None,
-        "texts for the examples and the widget of the model card, such as one of each class, or a query and "
-        "passages for a model that searches; they are published (default: two sentences in the language of the model)",
+        "Texts for the examples and the widget of the model card, such as one of each class, or a query and passages "
+        "for a model that searches; they are published (default: two sentences in the language of the model).",
     )
     exclude: list[str] | None = declare.repository(
-        None, "additional files and folders to leave out, such as 'drafts/*'; training checkpoints are always left out"
+        None,
+        "Additional files and folders to leave out, such as 'drafts/*'; training checkpoints are always left out.",
     )
     name_sources: bool = declare.repository(
         False,
-        "publish the names, without folders, and hashes of the files and checkpoints that the model was made from; by "
-        "default, only their number, their size and one hash of all",
+        "Publish the names, without folders, and hashes of the files and checkpoints that the model was made from; by "
+        "default, only their number, their size and one hash of all.",
     )
     verify: bool = declare.repository(
-        True, "load the model in a clean process before and after the upload; runs the checkpoint's code"
+        True, "Load the model in a clean process before and after the upload; runs the checkpoint's code."
     )
     space: str | None = declare.repository(
-        None, "also publish the demo of the model as a Gradio Space of this name, as owner/name (default: none)"
+        None, "Also publish the demo of the model as a Gradio Space of this name, as owner/name (default: none)."
     )
-    dry_run: bool = declare.output(False, "print the files and the card, without its code examples; send nothing")
+    dry_run: bool = declare.output(False, "Print the files and the card, without its code examples; send nothing.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

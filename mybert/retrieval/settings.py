@@ -35,40 +35,40 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
 
     command: ClassVar[str] = "index"
 
-    model: str = setting("", "folder or Hub name of a retriever or another encoder", positional=True, reads=MODEL)
+    model: str = setting("", "Folder or Hub name of a retriever or another encoder.", positional=True, reads=MODEL)
     inputs: list[str] | None = declare.data(
         None,
         "documents: .txt and .md files, one document each; rows of .jsonl .json .csv .tsv .parquet .xlsx (also .gz "
-        "and .zst) or a data set, with a text and maybe an id and a title; folders, patterns",
+        "and .zst) or a data set, with a text and maybe an id and a title; folders, patterns.",
         positional=True,
         reads=TEXTS,
     )
-    output: str = setting("", "folder of the index", kw_only=True, writes=FOLDER)
+    output: str = setting("", "Folder of the index.", kw_only=True, writes=FOLDER)
     passage_tokens: int = declare.task(
         200,
-        "maximum tokens of a passage: whole sentences, and the title before them; fewer if the model reads fewer",
+        "Maximum tokens of a passage: whole sentences, and the title before them; fewer if the model reads fewer.",
         least=16,
     )
     overlap: int = declare.task(
         40,
-        "maximum tokens, in whole sentences, that a passage shares with the next one; a fifth of the passage at most "
-        "if the model reads fewer tokens than --passage-tokens",
+        "Maximum tokens, in whole sentences, that a passage shares with the next one; a fifth of the passage at most "
+        "if the model reads fewer tokens than --passage-tokens.",
         least=0,
     )
     precision: str = declare.output(
         "float32",
-        "stored vectors: float32, int8 (a quarter of the size), or binary (searched by one bit per dimension, then "
-        "compared by int8)",
+        "Stored vectors: float32, int8 (a quarter of the size), or binary (searched by one bit per dimension, then "
+        "compared by int8).",
         choices=PRECISIONS,
     )
     language: str | None = declare.data(
-        None, "language of stop words, stemmer and sentences, such as en; any for none (default: detected)"
+        None, "Language of stop words, stemmer and sentences, such as en; any for none (default: detected)."
     )
     add: bool = declare.output(
-        False, "add the documents to the index OUTPUT; those with the id of another one replace it"
+        False, "Add the documents to the index OUTPUT; those with the id of another one replace it."
     )
     delete: list[str] = declare.output(
-        default_factory=list, help="delete the documents with these ids from the index OUTPUT"
+        default_factory=list, help="Delete the documents with these ids from the index OUTPUT."
     )
 
     def __post_init__(self) -> None:

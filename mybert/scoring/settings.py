@@ -17,14 +17,14 @@ class ScoringSettings(DeviceOptions):
 
     model: str = setting(
         "",
-        "folder or Hub name of a MyBERT or BERT checkpoint with a masked-language-model head",
+        "Folder or Hub name of a MyBERT or BERT checkpoint with a masked-language-model head.",
         positional=True,
         reads=MODEL,
     )
     max_length: int | None = declare.data(
         None,
-        "maximum tokens per sequence, special tokens included; longer texts are scored in overlapping windows "
-        "(default: the model's maximum)",
+        "Maximum tokens per sequence, special tokens included; longer texts are scored in overlapping windows "
+        "(default: the model's maximum).",
         least=3,
     )
 
@@ -33,19 +33,19 @@ class ScoringSettings(DeviceOptions):
 class ScoreSettings(TextInputs, OverwriteOption, ScoringSettings):
     output: str = setting(
         "",
-        "output file (.jsonl), one line per text with the other columns of its row; a column with a name that score "
-        "writes itself, such as line, becomes input_line",
+        "Output file (.jsonl), one line per text with the other columns of its row; a column with a name that score "
+        "writes itself, such as line, becomes input_line.",
         writes=FILE,
     )
     masking: str = declare.model(
         "token",
         "token: mask each token alone (Salazar et al. 2020); within-word: also mask the later tokens of its word "
         "(Kauf & Ivanova 2023); whole-word: mask 15% of the words of a text at once, for comparing models with "
-        "different vocabularies",
+        "different vocabularies.",
         choices=MASKING,
     )
     pairs: str | None = declare.data(
-        None, "two columns with minimal pairs, such as good,bad; counts how often the first text scores higher"
+        None, "Two columns with minimal pairs, such as good,bad; counts how often the first text scores higher."
     )
 
     def __post_init__(self) -> None:

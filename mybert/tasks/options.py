@@ -229,22 +229,22 @@ class SearchOptions(Options):
 
     documents: list[str] = declare.data(
         default_factory=list,
-        help="retrieval, reranking: documents in which queries and passages are found for training, with or without "
+        help="Retrieval, reranking: documents in which queries and passages are found for training, with or without "
         "--train: files as `mybert embed` reads them. Columns are `text` and `title`, or --columns text=… title=….",
         reads=TEXTS,
     )
     mined_pairs: int | None = declare.data(
         None,
-        "retrieval, reranking: maximum number of pairs found in --documents (default: 12000, 2000 for "
+        "Retrieval, reranking: maximum number of pairs found in --documents (default: 12000, 2000 for "
         "reranking; 0 with --judgements). They train a reranker; a retriever reads its words from them.",
         least=0,
     )
     queries: str | None = declare.data(
-        None, "retrieval, reranking: queries with an id and a text, for --judgements.", reads=TEXTS
+        None, "Retrieval, reranking: queries with an id and a text, for --judgements.", reads=TEXTS
     )
     judgements: str | None = declare.data(
         None,
-        "retrieval, reranking: grades of --documents for --queries to train on (qrels), as in BEIR or TREC.",
+        "Retrieval, reranking: grades of --documents for --queries to train on (qrels), as in BEIR or TREC.",
         reads=ROWS,
     )
     hard_negatives: int | None = declare.data(
