@@ -82,8 +82,6 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
         Preempted: SIGTERM or Ctrl-C stopped the run after a checkpoint was saved.
     """
     arguments = FinetuningArguments(output_dir=settings.output) if arguments is None else copy.deepcopy(arguments)
-    if arguments.world_size > 1:
-        raise UserError(f"--task {settings.task} trains in one process; start it without torchrun")
     if arguments.per_device_train_batch_size is None:
         arguments.per_device_train_batch_size = _BATCHES[settings.task]
     prepare_launch(arguments, settings.output, STAGE)
