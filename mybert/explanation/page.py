@@ -18,7 +18,7 @@ from mybert.reports.write import render_template
 from mybert.rows.label_columns import rename_label
 from mybert.rows.labels import label_name
 from mybert.tasks.base import Task
-from mybert.tasks.options import TextOptions
+from mybert.tasks.options import TextClassificationOptions
 from mybert.tasks.token_classification import TokenClassification
 
 _GAP = 200  # characters of text that the model has not read, between or after words
@@ -111,7 +111,7 @@ def _label(row: Any, task: Task) -> str | None:
         return None
     if isinstance(value, Mapping):  # the answers of a question
         value = value.get("text") or "no answer"
-    names = options.given_names() if isinstance(options, TextOptions) else {}
+    names = options.given_names() if isinstance(options, TextClassificationOptions) else {}
     labels = [label_name(rename_label(one, names)) for one in (value if isinstance(value, list) else [value])]
     if isinstance(task, TokenClassification):
         columns = (given["tokens"],) if "tokens" in given else task.inputs["tokens"]

@@ -19,7 +19,7 @@ from mybert.inference.task_checkpoint import Finetuned
 from mybert.tasks import task_of_architecture
 from mybert.tasks.base import Prediction
 from mybert.tasks.features import CUT, ROW, map_rows
-from mybert.tasks.options import TextOptions
+from mybert.tasks.options import TextClassificationOptions
 from mybert.tasks.settings import PredictorSettings
 from mybert.tasks.text_classification import TextClassification
 
@@ -62,7 +62,7 @@ class SimilarityPredictor(Predictor):
             raise UserError(
                 f"{settings.model} changes texts first (prompt, do_lower_case); similarities cannot show that"
             )
-        options = TextOptions.of(vars(settings), {"max_length": embedder.max_length})
+        options = TextClassificationOptions.of(vars(settings), {"max_length": embedder.max_length})
         check_max_length(options.max_length, embedder.model.config, settings.model)
         task = Similarity(options, embedder.model.config, trained_inputs=("text", "text_pair"))
         vectors = TextVectors(embedder.model, embedder.modules, settings.model).eval()

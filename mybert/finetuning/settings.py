@@ -21,7 +21,7 @@ from mybert.settings.declare import (
 )
 from mybert.settings.shared import RunOptions
 from mybert.tasks import SEARCH_TASKS, TASKS
-from mybert.tasks.options import SearchOptions
+from mybert.tasks.options import SearchTaskOptions
 from mybert.tasks.settings import ROW_FILES, EvaluationOptions, TaskSettings, check_task
 from mybert.training.options import TrainingOptions
 
@@ -66,7 +66,7 @@ def default_learning_rate(hidden_size: int, task: str) -> float:
     return next(rate for below, rate in rates if hidden_size < below)
 
 
-_SEARCH_OPTIONS = tuple(field.name for field in dataclasses.fields(SearchOptions))
+_SEARCH_TASK_OPTIONS = tuple(field.name for field in dataclasses.fields(SearchTaskOptions))
 _NOT_FOR_SEARCH = (
     *("teacher", "unlabelled", "layers", "metric", "seeds", "sweep", "class_weights", "freeze", "calibrate", "slices"),
     *("bootstrap", "test", "suspects", "folds", "max_train_samples"),
@@ -82,7 +82,7 @@ def _check_search(settings: Any) -> None:
     own = tuple(field.name for field in dataclasses.fields(TaskSettings) if field.name not in _OF_ALL_TASKS)
     if settings.task == "reranking":
         own += ("dimensions",)
-    unused = (*_NOT_FOR_SEARCH, *own) if searches else _SEARCH_OPTIONS
+    unused = (*_NOT_FOR_SEARCH, *own) if searches else _SEARCH_TASK_OPTIONS
     check_effect(settings, " ".join(unused), False, f"on {settings.task}; leave it out")
     if settings.train is None and not settings.documents:
         raise UserError(f"missing --train: the rows to train on{', or --documents' * searches}")
@@ -96,7 +96,7 @@ def _check_search(settings: Any) -> None:
 
 
 @dataclass(kw_only=True)
-class FinetuneSettings(EvaluationOptions, RunOptions, SearchOptions, TaskSettings):
+class FinetuneSettings(EvaluationOptions, RunOptions, SearchTaskOptions, TaskSettings):
     """Model, rows and number of runs of a fine-tuning; `FinetuningArguments` has the optimisation."""
 
     command: ClassVar[str] = "finetune"

@@ -34,7 +34,7 @@ from mybert.rows.tables import join_columns, with_column
 from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores
 from mybert.tasks.features import CUT, ROW, map_rows
-from mybert.tasks.options import ChoiceOptions
+from mybert.tasks.options import MultipleChoiceOptions
 
 _NAMES = "choice_names"  # column of the labels that rows give their choices
 
@@ -48,11 +48,11 @@ class MultipleChoice(Task):
     decided by all labels together, see `find_reading`, and stored with the model.
     """
 
-    options: ChoiceOptions
+    options: MultipleChoiceOptions
 
     name = "multiple-choice"
     head = MyBertForMultipleChoice
-    Options = ChoiceOptions
+    Options = MultipleChoiceOptions
     inputs: ClassVar[ColumnNames] = {
         "context": (
             *("context", "sent1", "article", "passage", "premise", "ctx_a", "ctx", "sentence", "goal", "text"),

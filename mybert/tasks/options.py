@@ -101,7 +101,7 @@ class WindowOptions(TaskOptions):
 
 
 @dataclass(kw_only=True)
-class TextOptions(WindowOptions):
+class TextClassificationOptions(WindowOptions):
     """Options of text-classification."""
 
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "long_texts": "truncate"}
@@ -169,7 +169,7 @@ class TextOptions(WindowOptions):
 
 
 @dataclass(kw_only=True)
-class TokenOptions(WindowOptions):
+class TokenClassificationOptions(WindowOptions):
     """Options of token-classification."""
 
     defaults: ClassVar[Mapping[str, Any]] = {"max_length": 128, "label_all_tokens": False, "plain_tags": False}
@@ -189,7 +189,7 @@ class TokenOptions(WindowOptions):
 
 
 @dataclass(kw_only=True)
-class AnswerOptions(WindowOptions):
+class QuestionAnsweringOptions(WindowOptions):
     """Options of question-answering."""
 
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -212,7 +212,7 @@ class AnswerOptions(WindowOptions):
 
 
 @dataclass(kw_only=True)
-class ChoiceOptions(TaskOptions):
+class MultipleChoiceOptions(TaskOptions):
     """Options of multiple-choice."""
 
     choice_labels: str | None = declare.task(
@@ -224,7 +224,7 @@ class ChoiceOptions(TaskOptions):
 
 
 @dataclass(kw_only=True)
-class SearchOptions(Options):
+class SearchTaskOptions(Options):
     """Options of retrieval and reranking."""
 
     documents: list[str] = declare.data(

@@ -31,7 +31,7 @@ from mybert.rows.squad import answer_messages, read_nested
 from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores, best_cut
 from mybert.tasks.features import ROW, map_rows
-from mybert.tasks.options import AnswerOptions
+from mybert.tasks.options import QuestionAnsweringOptions
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -46,11 +46,11 @@ class QuestionAnswering(Task):
     span by more than `config.no_answer_threshold`, which is tuned on the validation rows.
     """
 
-    options: AnswerOptions
+    options: QuestionAnsweringOptions
 
     name = "question-answering"
     head = MyBertForQuestionAnswering
-    Options = AnswerOptions
+    Options = QuestionAnsweringOptions
     inputs: ClassVar[ColumnNames] = {"question": ("question", "query"), "context": ("context", "passage")}
     targets: ClassVar[ColumnNames] = {"answers": ("answers",)}
     grouped_by = ("context",)

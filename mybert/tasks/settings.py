@@ -14,7 +14,12 @@ from mybert.settings import declare
 from mybert.settings.declare import FILE, FOLDER, MODEL, ROWS, TEXTS, Options, check, check_effect, choice_of, setting
 from mybert.settings.shared import ERRORS, DeviceOptions, EngineOption, OutputFolder, ResumeOptions
 from mybert.tasks import ALIASES, TASKS
-from mybert.tasks.options import AnswerOptions, ChoiceOptions, TextOptions, TokenOptions
+from mybert.tasks.options import (
+    MultipleChoiceOptions,
+    QuestionAnsweringOptions,
+    TextClassificationOptions,
+    TokenClassificationOptions,
+)
 
 PREDICTION_FORMATS = (".jsonl", ".csv", ".tsv", ".parquet")
 LABELLING_FORMS = {
@@ -29,7 +34,9 @@ ROW_FILES = ".jsonl, .json, .csv, .tsv, .parquet, .xlsx, a saved data set, a Hub
 
 
 @dataclass(kw_only=True)
-class TaskSettings(TextOptions, TokenOptions, AnswerOptions, ChoiceOptions):
+class TaskSettings(
+    TextClassificationOptions, TokenClassificationOptions, QuestionAnsweringOptions, MultipleChoiceOptions
+):
     """The options of all tasks."""
 
 

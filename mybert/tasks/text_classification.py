@@ -45,7 +45,7 @@ from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import LabelScores, Scores, by_label
 from mybert.tasks.features import CUT, ROW, map_rows, mean_by_row
 from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, equal_parts
-from mybert.tasks.options import TextOptions
+from mybert.tasks.options import TextClassificationOptions
 
 _PAIRS = (
     ("text", "text_pair"),
@@ -73,11 +73,11 @@ class TextClassification(Task):
     edges: tuple[float, ...] = ()
     activation: Callable[[torch.Tensor], torch.Tensor] | None = None
 
-    options: TextOptions
+    options: TextClassificationOptions
 
     name = "text-classification"
     head = MyBertForSequenceClassification
-    Options = TextOptions
+    Options = TextClassificationOptions
     inputs: ClassVar[ColumnNames] = {
         "text": tuple(dict.fromkeys([*(first for first, _ in _PAIRS), *_SINGLES])),
         "text_pair": tuple(dict.fromkeys(second for _, second in _PAIRS)),

@@ -32,7 +32,7 @@ from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import LabelScores, Scores, by_label
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.features import ROW, map_rows
-from mybert.tasks.options import TokenOptions
+from mybert.tasks.options import TokenClassificationOptions
 from mybert.tasks.word_tokens import WORDS, encode_words, tokenize_words, word_logits
 
 _BASELINES = 20  # constant predictions
@@ -55,11 +55,11 @@ class TokenClassification(Task):
 
     added: AddedTokens | None = None
 
-    options: TokenOptions
+    options: TokenClassificationOptions
 
     name = "token-classification"
     head = MyBertForTokenClassification
-    Options = TokenOptions
+    Options = TokenClassificationOptions
     inputs: ClassVar[ColumnNames] = {"tokens": ("tokens", "words", "token", "word")}
     targets: ClassVar[ColumnNames] = {"tags": ("tags", "ner_tags", "upos", "pos", "pos_tags", "chunk_tags", "labels")}
     alternatives: ClassVar[ColumnNames] = {**COLUMNS, **VERDICT}

@@ -12,7 +12,7 @@ from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.explanation.page import write_page
 from mybert.explanation.settings import ExplainSettings
-from mybert.tasks.options import TextOptions, TokenOptions
+from mybert.tasks.options import TextClassificationOptions, TokenClassificationOptions
 from mybert.tasks.text_classification import TextClassification
 from mybert.tasks.token_classification import TokenClassification
 
@@ -53,7 +53,7 @@ def test_the_page_has_the_texts_in_parts_with_their_values_and_nothing_from_outs
 
 
 WORDS = ["with", "Ann", "Lee", "Rome"]
-TAGS = TokenClassification(TokenOptions(), MyBertConfig())
+TAGS = TokenClassification(TokenClassificationOptions(), MyBertConfig())
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_the_true_label_or_the_reference_entities_of_a_row_are_shown(shown, opti
     if options is None:
         found = shown(TAGS, entities=[], texts={"text": " ".join(WORDS)}, input=row)
     else:
-        task = TextClassification(TextOptions(**options), MyBertConfig())
+        task = TextClassification(TextClassificationOptions(**options), MyBertConfig())
         found = shown(task, label="good", score=0.9, texts={"text": "a"}, input=row)
     assert found["label"] == label
 
