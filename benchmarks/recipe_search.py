@@ -24,7 +24,7 @@ from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.common.machine import hardware, keep_freed_memory
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.data.batching import EVALUATION, ExampleDataset, PretrainingCollator
-from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
+from mybert.pretraining.data.counter_based_random import WINDOWS, RandomStreams, permutation
 from mybert.pretraining.data.masking import Masker
 from mybert.pretraining.data.scheduled_batches import Schedule, cut_randomly
 from mybert.pretraining.initialization.from_text import count_neighbours, initialize_from_text
@@ -197,7 +197,7 @@ class Batches:
             self.order = self.used[permutation(len(self.used), self.seed, self.epoch)]
         keys = [(self.epoch, int(index)) for index in self.order[self.place : self.place + count]]
         self.place += count
-        examples = cut_randomly(self.examples.__getitems__(keys), length, RandomWords(self.seed, WINDOWS))
+        examples = cut_randomly(self.examples.__getitems__(keys), length, RandomStreams(self.seed, WINDOWS))
         examples = dataclasses.replace(examples, mlm_probability=self.schedule.mlm_probability(share))
         if self.causal and self.number % self.causal == 0:
             return ideas.causal(with_padding(self.collate(examples), self.pad_token_id), self.shifted)

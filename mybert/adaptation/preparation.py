@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from modeling_mybert import MyBertForPreTraining
-from mybert.adaptation.own_words import read_words
 from mybert.adaptation.settings import AUTO, AdaptSettings
 from mybert.adaptation.texts import digest, documents, held_out_texts, read_texts, sample, write_texts
-from mybert.adaptation.token_rows import change_rows
+from mybert.adaptation.vocabulary_tensors import change_rows
+from mybert.adaptation.words_file import read_words
 from mybert.artifacts.manifest import MANIFEST, write_json
 from mybert.common.errors import UserError, short_list
 from mybert.corpus.build import build_corpus

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from mybert.adaptation.settings import TrimSettings
 from mybert.adaptation.texts import documents
-from mybert.adaptation.token_rows import change_rows
+from mybert.adaptation.vocabulary_tensors import change_rows
 from mybert.artifacts.manifest import RESULTS, identity, write_json, write_manifest
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError

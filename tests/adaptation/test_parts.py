@@ -18,7 +18,7 @@ from mybert.adaptation.comparison import held_out_scores, nearest_tokens
 from mybert.adaptation.preparation import START, prepare
 from mybert.adaptation.settings import AdaptSettings
 from mybert.adaptation.texts import digest, documents, held_out_texts, passages, read_texts, sample, write_texts
-from mybert.adaptation.token_rows import change_rows
+from mybert.adaptation.vocabulary_tensors import change_rows
 from tokenization import MyBertTokenizer
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mybert.pretraining.data.batching import Examples
-from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords
+from mybert.pretraining.data.counter_based_random import WINDOWS, RandomStreams
 from mybert.pretraining.data.scheduled_batches import cut_randomly
 
 CLS, SEP = 1, 2
@@ -37,7 +37,7 @@ def sizes():
 @pytest.mark.parametrize("length", [8, 16, 32, 64])
 def test_a_window_of_a_pair_is_contiguous_and_has_the_end_of_a_the_start_of_b_and_the_label(sizes, length):
     whole = make_examples(sizes)
-    cut = cut_randomly(whole, length, RandomWords(3, WINDOWS))
+    cut = cut_randomly(whole, length, RandomStreams(3, WINDOWS))
     assert cut.lengths.tolist() == [min(len(ids), length) for ids in split(whole.input_ids, whole.lengths)]
     assert cut.next_sentence_label is whole.next_sentence_label
     rows = zip(
@@ -63,7 +63,7 @@ def test_a_window_of_a_pair_is_contiguous_and_has_the_end_of_a_the_start_of_b_an
 
 
 def test_a_window_depends_on_epoch_and_index_and_not_on_the_batch(sizes):
-    whole = cut_randomly(make_examples(sizes), 24, RandomWords(3, WINDOWS))
+    whole = cut_randomly(make_examples(sizes), 24, RandomStreams(3, WINDOWS))
     rows = split(whole.input_ids, whole.lengths)
     some = make_examples(sizes)
     ends = np.cumsum(some.lengths)
@@ -71,12 +71,12 @@ def test_a_window_depends_on_epoch_and_index_and_not_on_the_batch(sizes):
     alone = Examples(
         some.input_ids[last], some.token_type_ids[last], some.lengths[-1:], None, some.epochs[-1:], some.indices[-1:]
     )
-    assert cut_randomly(alone, 24, RandomWords(3, WINDOWS)).input_ids.tolist() == rows[-1]
-    other = cut_randomly(make_examples(sizes, epoch=1), 24, RandomWords(3, WINDOWS))
+    assert cut_randomly(alone, 24, RandomStreams(3, WINDOWS)).input_ids.tolist() == rows[-1]
+    other = cut_randomly(make_examples(sizes, epoch=1), 24, RandomStreams(3, WINDOWS))
     assert sum(a != b for a, b in zip(rows, split(other.input_ids, other.lengths), strict=True)) > 200
 
 
 def test_a_single_segment_is_cut_to_the_exact_length():
-    cut = cut_randomly(make_examples([(50, 0), (5, 0)]), 20, RandomWords(0, WINDOWS))
+    cut = cut_randomly(make_examples([(50, 0), (5, 0)]), 20, RandomStreams(0, WINDOWS))
     assert cut.lengths.tolist() == [20, 7]
     assert cut.next_sentence_label.tolist() == [0, 1]

@@ -1,8 +1,8 @@
 """Counter-based random numbers: pure functions of seed, epoch and index, independent of earlier draws.
 
 Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") is indexed by a key and a counter, so worker
-count, process count and resuming cannot change a draw. Only its raw words are used: numpy promises the bit stream of a
-bit generator for ever, but not what the methods of `numpy.random.Generator` make of it.
+count, process count and resuming cannot change a draw. Only its raw numbers are used: numpy promises the bit stream of
+a bit generator for ever, but not what the methods of `numpy.random.Generator` make of it.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ MASKS, ORDER, WINDOWS = 1, 2, 3
 """Purposes; part of the key, so that two purposes never share a stream."""
 
 
-class RandomWords:
+class RandomStreams:
     """The streams of a seed in [0, 2**64) and a purpose (`MASKS`, `ORDER` or `WINDOWS`)."""
 
     def __init__(self, seed: int, purpose: int):
@@ -21,7 +21,7 @@ class RandomWords:
         self._state = self._bits.state
 
     def fill(self, out: np.ndarray, epoch: int, index: int = 0) -> None:
-        """Fills `out` (n,), uint64, with the first n words of the stream (epoch, index)."""
+        """Fills `out` (n,), uint64, with the first n numbers of the stream (epoch, index)."""
         self._state["state"]["counter"][:] = (0, 0, epoch, index)
         self._state["buffer_pos"] = 4  # discard the rest of an earlier stream
         self._bits.state = self._state
@@ -30,16 +30,16 @@ class RandomWords:
     def ragged(self, lengths: Iterable[int], epochs: Iterable[int], indices: Iterable[int]) -> np.ndarray:
         """Streams of the given lengths end to end, (sum of lengths,), uint64."""
         lengths = [int(length) for length in lengths]
-        words = np.empty(sum(lengths), dtype=np.uint64)
+        numbers = np.empty(sum(lengths), dtype=np.uint64)
         start = 0
         for length, epoch, index in zip(lengths, epochs, indices, strict=True):
-            self.fill(words[start : start + length], int(epoch), int(index))
+            self.fill(numbers[start : start + length], int(epoch), int(index))
             start += length
-        return words
+        return numbers
 
 
 def permutation(length: int, seed: int, epoch: int) -> np.ndarray:
-    """A random order of `length` examples, (length,) int64, by sorting one random word each."""
-    words = np.empty(length, dtype=np.uint64)
-    RandomWords(seed, ORDER).fill(words, epoch)
-    return np.argsort(words, kind="stable")
+    """A random order of `length` examples, (length,) int64, by sorting a random number of each."""
+    numbers = np.empty(length, dtype=np.uint64)
+    RandomStreams(seed, ORDER).fill(numbers, epoch)
+    return np.argsort(numbers, kind="stable")

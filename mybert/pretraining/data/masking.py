@@ -11,7 +11,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
-from mybert.pretraining.data.counter_based_random import MASKS, RandomWords
+from mybert.pretraining.data.counter_based_random import MASKS, RandomStreams
 from tokenization.vocabulary_change import UNUSED
 
 IGNORED = -100
@@ -53,10 +53,10 @@ class Masker:
     max_predictions: int | None = None
     whole_words: bool = False
     seed: int = 0
-    _words: RandomWords = field(init=False, repr=False, compare=False)
+    _random: RandomStreams = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_words", RandomWords(self.seed, MASKS))
+        object.__setattr__(self, "_random", RandomStreams(self.seed, MASKS))
 
     @classmethod
     def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, **rules: Any) -> "Masker":
@@ -91,7 +91,7 @@ class Masker:
         Returns:
             Masked ids and labels, both (T,) int64; labels are `IGNORED` where nothing is predicted.
         """
-        random = self._words.ragged(2 * lengths, epochs, indices).reshape(-1, 2)
+        random = self._random.ragged(2 * lengths, epochs, indices).reshape(-1, 2)
         chosen = self._choose(input_ids, lengths, random[:, 0], mlm_probability or self.mlm_probability)
         labels = np.where(chosen, input_ids, IGNORED).astype(np.int64)
         masked = input_ids.astype(np.int64)

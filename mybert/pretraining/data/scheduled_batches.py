@@ -12,7 +12,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from mybert.pretraining.data.batching import ExampleDataset, Examples, Key
-from mybert.pretraining.data.counter_based_random import WINDOWS, RandomWords, permutation
+from mybert.pretraining.data.counter_based_random import WINDOWS, RandomStreams, permutation
 from mybert.pretraining.settings import PretrainSettings, parse_lengths
 
 
@@ -77,7 +77,7 @@ class ScheduledDataset(ExampleDataset):
 
     def __init__(self, corpus: datasets.Dataset, seed: int):
         super().__init__(corpus)
-        self._random = RandomWords(seed, WINDOWS)
+        self._random = RandomStreams(seed, WINDOWS)
 
     def __getitems__(self, batch: Batch) -> Examples:  # type: ignore[override]  # of a batch, not of keys
         keys, draw = batch
@@ -158,7 +158,7 @@ class ScheduledSampler(Sampler[Batch]):
         self._draws = {self._done + n: Draw(*draw) for n, draw in enumerate(state["draws"])}
 
 
-def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Examples:
+def cut_randomly(examples: Examples, length: int, random: RandomStreams) -> Examples:
     """Cuts the examples that are longer than `length` tokens to a contiguous window of their text.
 
     A window of a pair always contains the end of A and the start of B. So the next-sentence label holds, and the model
@@ -167,7 +167,7 @@ def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Exampl
     Args:
         examples: `N` sequences with `T` tokens in all.
         length: tokens of a sequence, special tokens included; at least 8.
-        random: words of the purpose `WINDOWS`.
+        random: the streams of the purpose `WINDOWS`.
 
     Returns:
         The same sequences, with at most `length` tokens each.
@@ -188,8 +188,8 @@ def cut_randomly(examples: Examples, length: int, random: RandomWords) -> Exampl
     least_a, least_b = np.where(is_pair, np.minimum(size_a, _LEAST), kept), np.minimum(size_b, _LEAST)
     first = np.where(is_pair, np.maximum(size_a + least_b - kept, 0), 0)
     last = np.minimum(size_a - least_a, size_a + size_b - kept)
-    words = random.ragged(np.ones(count, dtype=np.int64), examples.epochs, examples.indices)
-    start = first + (words % (last - first + 1).astype(np.uint64)).astype(np.int64)
+    numbers = random.ragged(np.ones(count, dtype=np.int64), examples.epochs, examples.indices)
+    start = first + (numbers % (last - first + 1).astype(np.uint64)).astype(np.int64)
 
     content = place - 1 - second  # position in A followed by B
     is_special = (place == 0) | (place == (size_a + 1)[rows]) | (place == (lengths - 1)[rows])
