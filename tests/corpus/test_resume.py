@@ -14,7 +14,7 @@ import pytest
 from forked import exit_status
 
 from mybert import cli
-from mybert.artifacts import resume
+from mybert.artifacts import jobs
 from mybert.artifacts.staging import exclusive_lock
 from mybert.common.errors import UserError
 from mybert.corpus import build as corpus_build
@@ -97,7 +97,7 @@ def kill_while_writing_the_data_set(folder: Path) -> None:
 def run(words: list[str], kill: Callable[[Path], None], folder: Path) -> None:
     """A command in a process of its own; its processes are forks, as where it is started by hand."""
     multiprocessing.set_start_method("fork", force=True)
-    resume.LOCK_SECONDS = 120
+    jobs.LOCK_SECONDS = 120
     kill(folder)
     cli.main(words)
 
@@ -105,7 +105,7 @@ def run(words: list[str], kill: Callable[[Path], None], folder: Path) -> None:
 def test_a_build_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
     build, inputs, vocabulary_folder, tmp_path, monkeypatch, content, caplog
 ):
-    monkeypatch.setattr(resume, "LOCK_SECONDS", 120)  # a busy machine ends the processes of a killed build late
+    monkeypatch.setattr(jobs, "LOCK_SECONDS", 120)  # a busy machine ends the processes of a killed build late
     output = tmp_path / "corpus"
     command = ["corpus", *inputs, "--tokenizer", str(vocabulary_folder), "--output", str(output), "--resume"]
     command += ["--one-sentence-per-line", "--dupe-factor", "4", "--num-proc"]
@@ -188,7 +188,7 @@ def test_a_running_build_is_left_alone(build, inputs, tmp_path, interrupt_after,
     interrupt_after(2)
     with pytest.raises(KeyboardInterrupt):
         build(inputs, **SETTINGS)
-    monkeypatch.setattr(resume, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(jobs, "LOCK_SECONDS", 0.1)
     with exclusive_lock(tmp_path / "corpus"), pytest.raises(UserError, match="another run is writing"):
         build(inputs, **SETTINGS)
 
