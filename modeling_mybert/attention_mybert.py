@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
 from .configuration_mybert import MyBertConfig
-from .operations_mybert import attend_faster, attend_rows_on_cpu, linears, softmax
+from .operations_mybert import attend_faster, attend_rows_faster, linears, softmax
 from .operations_mybert import dropout as apply_dropout
 from .padding_mybert import Layout, RaggedLayout
 
@@ -120,7 +120,7 @@ class MyBertSelfAttention(nn.Module):
             (T, H), (B, S, H), or (R, H) with `rows`; and the probabilities (N, A, L, L) if asked for.
         """
         if rows is not None:
-            context = attend_rows_on_cpu(self, hidden_states, layout, rows, self._dropout)
+            context = attend_rows_faster(self, hidden_states, layout, rows, self._dropout)
             if context is not None:
                 return context, None
         query, key, value = linears((self.query, self.key, self.value), hidden_states)

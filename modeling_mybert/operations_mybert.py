@@ -83,7 +83,7 @@ def attend_faster(module: nn.Module, *inputs: Any) -> Tensor | None:
     return None if faster is None else faster.attend(module, *inputs)
 
 
-def attend_rows_on_cpu(module: nn.Module, *inputs: Any) -> Tensor | None:
+def attend_rows_faster(module: nn.Module, *inputs: Any) -> Tensor | None:
     """Self-attention by the package: (T, H), layout, (R,) rows, dropout → (R, H). None: all rows are computed."""
     return None if faster is None else faster.attend_rows(module, *inputs)
 
