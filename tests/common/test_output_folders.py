@@ -46,6 +46,7 @@ def test_folders_above_a_failed_output_are_removed_if_the_run_has_created_them(t
     with staged_folder(tmp_path / "mine" / "a" / "out"), pytest.raises(RuntimeError), staged_file(other):
         raise RuntimeError
     assert [path.name for path in (tmp_path / "mine" / "a").iterdir()] == ["out"]
+    assert (tmp_path / "mine" / "a" / "out").stat().st_mode & 0o777 == 0o755, "others may read it"
 
 
 def test_a_folder_of_another_stage_or_with_an_input_is_never_replaced(tmp_path):
