@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,12 +13,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mybert.common.errors import UserError
 from mybert.inference.batches import batches, token_limit
-from mybert.inference.onnx_model import OnnxModel
-from mybert.inference.sentence_modules import TextVectors
 from mybert.tasks.base import Task
 
+if TYPE_CHECKING:
+    from mybert.inference.onnx_model import OnnxModel
+    from mybert.inference.sentence_modules import TextVectors
+
 _READ_AT_ONCE = 10_000  # features sorted by length together
-Model = PreTrainedModel | OnnxModel | TextVectors
+Model: TypeAlias = "PreTrainedModel | OnnxModel | TextVectors"
 """What gives logits."""
 _TARGETS = {"labels", "start_positions", "end_positions"}
 
