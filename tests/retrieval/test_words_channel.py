@@ -259,8 +259,8 @@ def test_passages_of_many_documents_are_drawn_from_all_of_them(tiny_bert, docume
 def test_ctrl_c_in_the_evaluation_names_the_command_that_goes_on_and_a_finished_run_is_not_repeated(
     tiny_bert, documents, tmp_path, monkeypatch, capsys, request
 ):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, handler))
     out, options = tmp_path / "out", ["--model", tiny_bert, "--documents", documents, "--output", tmp_path / "out"]
     with monkeypatch.context() as patch:
         patch.setattr(trainer.HeldOutRetrieval, "__call__", lambda *_: signal.raise_signal(signal.SIGINT))
