@@ -23,6 +23,7 @@ from mybert.common.errors import UserError
 from mybert.finetuning.held_out import draw_by_content
 from mybert.finetuning.run_data import _warnings
 from mybert.inference.task_checkpoint import _name_labels_once
+from mybert.rows.label_columns import is_one_hot, of_one_kind
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, find_problem, number, sort_labels
 from mybert.tasks.bootstrap_scores import best_label_threshold
 from mybert.tasks.reading import read_split
@@ -369,3 +370,26 @@ def test_numbers_beyond_those_of_training_are_counted_at_the_ends():
     assert task.label_distribution(rows) == dict(zip(edges, (8, 4, 8, 4, 8), strict=True))
     beyond = task.label_distribution(Dataset.from_dict({"text": ["x"] * 2, "label": [-3.0, 9.0]}))
     assert beyond == dict(zip(edges, (1, 0, 0, 0, 1), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([[0, 1], [1, 0]], True),
+        ([[0], [1]], False),  # the labels "0" and "1"
+        ([[0, 1], [1]], False),  # lists of these labels
+        ([[True, False], [True]], True),
+        ([["0", "1"], ["1", "0"]], True),
+        ([[0.2, 0.8], [1.0, 0.0]], True),
+        ([[1, 2], [3, 4]], False),
+        ([["grain", 1]], False),
+        ([[], []], False),
+    ],
+)
+def test_vectors_of_truth_values_and_of_shares_name_no_label(labels, expected):
+    assert is_one_hot(labels) is expected
+
+
+def test_names_and_lists_of_at_most_one_name_are_names_where_a_row_has_one_label():
+    assert of_one_kind([["a"], "b", [], ["c", "d"]], SINGLE) == ["a", "b", None, ["c", "d"]]
+    assert of_one_kind([["a"], "b", []], MULTI) == [["a"], ["b"], []]
