@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from json_files import write_lines
 from markdown_it import MarkdownIt
+from sentence_transformers import CrossEncoder
 from transformers import AutoTokenizer
 
 import modeling_mybert
@@ -303,6 +305,32 @@ def test_the_card_of_a_search_model_is_one_of_sentence_transformers(search_model
         assert "without a trained head" not in card.text and "Classify" not in card.text
     widget_of = widget("sentence-similarity", None, "", ["a query", "a passage", "another"])
     assert widget_of == [{"source_sentence": "a query", "sentences": ["a passage", "another"]}]
+
+
+def test_a_query_in_the_shell_commands_is_one_word_of_the_shell(search_models):
+    query = 'what\'s "this" `id` $HOME?\n```'
+    for folder in search_models.values():
+        line = next(
+            line for line in card_of(folder, example=[query, "a"]).text.splitlines() if "mybert search" in line
+        )
+        assert shlex.split(line)[3] == " ".join(query.split())
+
+
+def test_a_cross_encoder_with_several_scores_is_a_classifier(search_models, tmp_path):
+    CrossEncoder(str(search_models["retrieval"]), num_labels=3).save_pretrained(str(tmp_path / "three"))
+    card = card_of(tmp_path / "three")
+    assert card.data.pipeline_tag == "text-classification" and ".rank(" not in card.text
+
+
+def test_the_card_of_a_retriever_says_what_its_settings_and_results_say(search_models, tmp_path):
+    folder = Path(shutil.copytree(search_models["retrieval"], tmp_path / "retriever"))
+    edit(folder / "config_sentence_transformers.json", lambda settings: settings.update(similarity_fn_name="dot"))
+    edit(folder / "results.json", lambda results: results["pairs"].update(held_out_queries="1\n# [Title](x)"))
+    edit(folder / "results.json", lambda results: results["best"].update(steps=0))  # documents alone
+    text = card_of(folder).text
+    assert "by their dot product" in text and "by their cosine" not in text
+    assert "On the held-out queries: " in text and "Title" not in text
+    assert "Its tokenizer truncates texts to" in text and "It was trained on sequences" not in text
 
 
 def test_every_python_example_of_every_head_runs_also_on_long_texts(

@@ -8,7 +8,7 @@ from typing import Any
 from safetensors import safe_open
 
 from mybert.artifacts.manifest import MANIFEST, RESULTS
-from mybert.inference.checkpoint import head_of
+from mybert.inference.checkpoint import SENTENCE_SETTINGS, head_of
 from mybert.inference.sentence_modules import MODULES
 from mybert.io.sources import is_python_docs
 from mybert.release.hub.bundle_checks import read_object
@@ -20,6 +20,12 @@ PARENT = "parent"
 _PARENTS = ("model", "checkpoint", "init_from", "teacher")  # `mybert merge` numbers its models
 _TEXTS = ("input-", "replay-", "task_data-", "train", "unlabelled")
 _TRAINING = ("pretrain", "adapt", "distill", "finetune")
+_SIMILARITIES = {
+    "cosine": "cosine",
+    "dot": "dot product",
+    "euclidean": "Euclidean distance",
+    "manhattan": "Manhattan distance",
+}
 
 
 @dataclass
@@ -31,6 +37,7 @@ class CardData:
         chain: manifests of its inputs (see `manifest_chain`).
         files: names in the bundle.
         tokenizer: tokenizer_config.json.
+        sentence_settings: the settings of sentence-transformers.
         of_parent: the results are those of the model before its vocabulary was trimmed.
     """
 
@@ -41,6 +48,7 @@ class CardData:
     chain: dict[str, dict[str, Any]]
     files: set[str] = field(default_factory=set)
     tokenizer: dict[str, Any] = field(default_factory=dict)
+    sentence_settings: dict[str, Any] = field(default_factory=dict)
     of_parent: bool = False
 
     @classmethod
@@ -56,6 +64,7 @@ class CardData:
             chain=read_object(folder / PROVENANCE) or {},
             files={path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()},
             tokenizer=read_object(folder / "tokenizer_config.json") or {},
+            sentence_settings=read_object(folder / SENTENCE_SETTINGS) or {},
         )
 
     @property
@@ -66,17 +75,29 @@ class CardData:
 
     @property
     def search_task(self) -> str | None:
-        """`retrieval` of a sentence encoder, `reranking` of a cross-encoder; None of other models."""
-        tasks = {"MyBertModel": "retrieval", "MyBertForSequenceClassification": "reranking"}
-        return tasks.get(self.head) if MODULES in self.files else None
+        """`retrieval` of a sentence encoder, `reranking` of a cross-encoder with one score; None of other models."""
+        if MODULES not in self.files:
+            return None
+        has_one_score = len(self.config.get("id2label") or (0, 1)) == 1  # the default of the configuration is two
+        if self.head == "MyBertForSequenceClassification" and has_one_score:
+            return "reranking"
+        return "retrieval" if self.head == "MyBertModel" else None
+
+    @property
+    def similarity(self) -> str:
+        """What the vectors of a sentence encoder are compared by."""
+        name = self.sentence_settings.get("similarity_fn_name") or "cosine"
+        return _SIMILARITIES.get(str(name), "similarity")
 
     @property
     def held_out_queries(self) -> str:
         """What the scores of a retriever or reranker were measured on."""
         settings, count = self.results.get("settings") or {}, (self.results.get("pairs") or {}).get("held_out_queries")
         has_rows = any(settings.get(name) for name in ("train", "judgements", "validation"))
-        queries = f"{count or 'the'} held-out {'query' if count == 1 else 'queries'}"
-        return queries if has_rows else f"{queries}, mined from its documents"
+        number = f"{count:,}" if isinstance(count, int) else "the"
+        queries = f"{number} held-out {'query' if count == 1 else 'queries'}"
+        origin = "" if has_rows else ", mined from its documents"
+        return f"{queries}{origin}{', together with BM25' * (self.results.get('task') == 'reranking')}"
 
     @property
     def hub_task(self) -> str | None:
@@ -102,6 +123,11 @@ class CardData:
         """The manifest of the last training: of this model, or of the model that it was converted from."""
         manifests = (self.manifest, *self.chain.values())
         return next((manifest for manifest in manifests if manifest.get("stage") in _TRAINING), {})
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether a training is known, other than that of a retriever on documents alone, which has no step."""
+        return bool(self.training) and (self.results.get("best") or {}).get("steps") != 0
 
     @property
     def max_length(self) -> int | None:

@@ -1,6 +1,7 @@
 """Rendering of the model card by `huggingface_hub.ModelCard`, with examples in the language of the model."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from modeling_mybert import AUTO_MAP
 from mybert.release.card.card_data import CardData
-from mybert.release.card.markdown_escaping import in_markdown, in_metadata
+from mybert.release.card.markdown_escaping import in_markdown, in_metadata, one_line
 from mybert.release.card.sections import (
     HELD_OUT,
     adaptation_rows,
@@ -62,13 +63,14 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         title=in_markdown(settings.repo_id.split("/")[1]),
         model=data,
         stage=data.manifest.get("stage"),
-        trained=bool(data.training),
+        trained=data.has_steps,
         task=task,
         auto=next(auto for auto, name in AUTO_MAP.items() if name.endswith(f".{data.head}")),
         trust=", trust_remote_code=True" if is_int8 else "",
         is_int8=is_int8,
         texts=texts,
         code=repr,
+        shell=lambda text: shlex.quote(one_line(text)),
         request=json.dumps({"inputs": request_inputs(data, texts)}, ensure_ascii=False),
         pipeline_arguments=pipeline_arguments(task, is_int8),
         sizes=[*sizes, f"{data.parameters:,} parameters"],

@@ -49,7 +49,7 @@ _SEARCH_INPUTS = {
 }
 _SEARCH_BASELINES = {
     "bm25": "BM25",
-    "start": "the model that it was trained from",
+    "start": "the model that it started from",
     "alone": "the reranker alone",
 }
 
@@ -269,7 +269,7 @@ def quality_lines(data: CardData) -> list[str]:
     if data.is_cross_validated(split):
         where = f"In cross-validation of its training rows ({rows})"
     if split == HELD_OUT:
-        where = f"On {rows}{', together with BM25' * (data.search_task == 'reranking')}"
+        where = f"On {rows}"
     line = f"{where}: {title} {in_markdown(entry['metrics'][metric])}"
     if low_high:
         line += f" (95% interval {in_markdown(low_high[0])} to {in_markdown(low_high[1])})"
@@ -289,7 +289,10 @@ def scores_of(data: CardData) -> dict[str, dict[str, Any]]:
     """The scores of held-out queries, of test and of validation rows, as far as there are any."""
     results, entries = data.results, {}
     if results.get("task") in SEARCH_TASKS and results.get("held_out"):
-        others = {title: results.get(name) for name, title in _SEARCH_BASELINES.items()}
+        titles = dict(_SEARCH_BASELINES)
+        if results["task"] == "reranking":
+            titles["start"] = f"BM25 with {titles['start']}"
+        others = {title: results.get(name) for name, title in titles.items()}
         baselines = {title: scores["metrics"] for title, scores in others.items() if scores}
         entries[HELD_OUT] = {**results["held_out"], "simple_baselines": baselines}
     entries |= {split: results.get(split) or {} for split in ("test", "validation")}

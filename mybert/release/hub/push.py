@@ -94,7 +94,7 @@ def make_card(bundle: Bundle, settings: PushSettings, pin: str, sentence: str) -
     """`write_card`, with one line for records that MyBERT did not write."""
     try:
         return write_card(bundle, settings, pin, sentence)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"manifest.json or results.json in {bundle.source} has an unknown structure ({error}); restore it, or "
             "leave it out: --exclude results.json manifest.json"
