@@ -13,6 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from mybert.common.errors import UserError, short
+
 _CPUINFO, _OWN_GROUPS, _GROUPS = Path("/proc/cpuinfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _CHOSEN_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _CHOSEN_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
@@ -188,6 +190,18 @@ def _add_threads(openmp: ctypes.CDLL, end: threading.Event) -> None:
 
 
 threads = Threads()
+
+
+def launched_processes() -> int:
+    """The number of processes that torchrun started for this run; 1 without it.
+
+    Raises:
+        UserError: WORLD_SIZE holds something else.
+    """
+    given = os.environ.get("WORLD_SIZE", "1")
+    if not (given.isdecimal() and int(given)):
+        raise UserError(f"the environment variable WORLD_SIZE is {short(given)}, expected a count; unset it")
+    return int(given)
 
 
 def hardware() -> str:

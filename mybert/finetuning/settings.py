@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mybert.common.errors import UserError
+from mybert.common.machine import launched_processes
 from mybert.settings import declare
 from mybert.settings.declare import (
     FOLDER,
@@ -77,7 +77,7 @@ _OF_ALL_TASKS = ("columns", "max_length")
 def _check_search(settings: Any) -> None:
     """Raises a UserError for options that the task does not have, and without anything to train on."""
     searches = settings.task in SEARCH_TASKS
-    if searches and int(os.environ.get("WORLD_SIZE", 1)) > 1:  # here, before the processes connect
+    if searches and launched_processes() > 1:  # here, before the processes connect
         raise UserError(f"--task {settings.task} trains in one process; start it without torchrun")
     own = tuple(field.name for field in dataclasses.fields(TaskSettings) if field.name not in _OF_ALL_TASKS)
     if settings.task == "reranking":

@@ -13,7 +13,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 from transformers.utils import logging
 
 from mybert.common.errors import UserError
-from mybert.common.machine import threads
+from mybert.common.machine import launched_processes, threads
 from mybert.inference.cpu.processor import has_bfloat16_products
 
 logger = logging.get_logger(__name__)
@@ -56,7 +56,7 @@ def settle_arguments(arguments: TrainingArguments) -> None:
         arguments.fsdp = str(arguments.fsdp).lower() == "true"  # type: ignore[assignment]  # as transformers reads it
     if arguments.disable_tqdm is None:
         arguments.disable_tqdm = not sys.stderr.isatty()
-    several = int(os.environ.get("WORLD_SIZE", 1)) > 1  # without `use_cpu` each would train by itself
+    several = launched_processes() > 1  # without `use_cpu` each would train by itself
     if (arguments.bf16 or several) and not torch.accelerator.is_available():
         arguments.use_cpu = True
     accelerator = None if arguments.use_cpu else torch.accelerator.current_accelerator(check_available=True)

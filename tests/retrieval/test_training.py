@@ -85,6 +85,12 @@ def test_several_processes_are_refused(start_processes, tiny_bert, rows, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("given", ["", "two", "0", "-1"])
+def test_a_number_of_processes_that_is_none_is_named(monkeypatch, finetune, rows, given):
+    monkeypatch.setenv("WORLD_SIZE", given)
+    assert "the environment variable WORLD_SIZE is" in finetune("retrieval", "--train", rows, expected=2)
+
+
 def test_the_output_is_a_sentence_transformers_folder_and_a_bert_chosen_by_held_out_queries(finetune, rows, tmp_path):
     printed = finetune("retrieval", "--train", rows, "--validation", rows, *QUICK)
     out = tmp_path / "out"
