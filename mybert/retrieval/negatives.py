@@ -52,8 +52,10 @@ def add_negatives(
         hard = list(islice((text for text in candidates if not _is_part(text, own)), among))
         if len(hard) > count:
             hard = draw.sample(hard, count)
-        random_texts = (draw.choice(texts) for _ in range(10 * count))
-        chosen = dict.fromkeys([*pair.negatives, *hard, *(text for text in random_texts if not _is_part(text, own))])
+        chosen = dict.fromkeys([*pair.negatives, *hard])
+        for text in [draw.choice(texts) for _ in range(10 * count)]:
+            if len(chosen) < count and not _is_part(text, own):
+                chosen[text] = None
         if not chosen:
             raise UserError(
                 f"query {short(pair.query, 60)}: all other passages are nearly the one that answers it, so none can "
