@@ -1,6 +1,7 @@
 """Vector files (.npy, .parquet, .jsonl): writers that take record batches, and one reader in blocks."""
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -89,7 +90,11 @@ def _read_npy(path: Path) -> Iterator[Block]:
     vectors = np.load(path, mmap_mode="r")
     for start in range(0, len(vectors), ROWS_PER_BLOCK):
         block = np.asarray(vectors[start : start + ROWS_PER_BLOCK], dtype=np.float32)
-        yield block, [{"text_number": number} for number in range(start, start + len(block))].__getitem__
+        yield block, functools.partial(_numbered, start)
+
+
+def _numbered(start: int, row: int) -> dict[str, Any]:
+    return {"text_number": start + row}
 
 
 def _read_parquet(path: Path) -> Iterator[Block]:

@@ -12,6 +12,7 @@ from mybert.artifacts.manifest import check_maker, identity
 from mybert.common.errors import UserError, short, short_list
 from mybert.common.progress import Bar
 from mybert.embedding.settings import MODES
+from mybert.io.files import is_unicode
 from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import joined
 from mybert.retrieval.encoder import Encoder, Progress, Reranker
@@ -134,7 +135,7 @@ class Index:
             raise UnusableQuery(f"mode: expected {' or '.join(MODES)}, found {short(mode)}")
         if not query.strip():
             raise UnusableQuery("the query is empty; write some words")
-        if any("\ud800" <= character <= "\udfff" for character in query):  # or bytes of a command line
+        if not is_unicode(query):
             raise UnusableQuery("the query has half of a surrogate pair, or bytes that are not UTF-8; correct it")
         if top_k < 1:
             raise UnusableQuery(f"top_k: expected 1 or more, found {top_k}")

@@ -420,6 +420,8 @@ def test_the_commands_build_change_and_search_an_index(tmp_path, encoder, capsys
     assert cli.main(["index", encoder, "--output", index, "--delete", names[1], names[2]]) == 0
     assert len(Index(index)) == 0
     assert cli.main(["search", index, "caf\udce9"]) == 2 and "bytes that are not UTF-8" in capsys.readouterr().err
+    with pytest.raises(UserError, match="half of a surrogate pair"):
+        Index(index).search("caf\ud800")
     assert cli.main(["search", index, "sleep dogs"]) == 0
     assert capsys.readouterr().out.endswith("'sleep dogs': nothing is found\n")
 
