@@ -30,6 +30,7 @@ from forked import end, print_to, start
 from hypothesis import HealthCheck, settings
 from open_files import refuse_as_windows_does
 from ports import free_port
+from refusals import assert_refused
 from tiny_models import TinyModels
 from tiny_models import tiny_config as make_tiny_config
 
@@ -242,6 +243,7 @@ def drawn_curves(request, monkeypatch):
 
 
 as_on_windows = pytest.fixture(refuse_as_windows_does)
+assert_refused = pytest.fixture(assert_refused)
 
 
 @pytest.fixture(scope="session")

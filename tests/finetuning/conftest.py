@@ -45,7 +45,8 @@ def tiny_checkpoint(tmp_path_factory) -> Path:
     return folder
 
 
-def run_finetune(task: str, model: Path, output: Path, *words) -> int:
+def words_of_finetune(task: str, model: Path, output: Path | str, *words) -> list[str]:
+    """The command line of a quick `mybert finetune`."""
     quick = {
         "--learning-rate": "5e-3",
         "--per-device-train-batch-size": 8,
@@ -60,7 +61,7 @@ def run_finetune(task: str, model: Path, output: Path, *words) -> int:
     if "--sweep" in words:
         del quick["--learning-rate"], quick["--per-device-train-batch-size"]
     fixed = ("--task", task, "--model", model, "--output", output, *(word for pair in quick.items() for word in pair))
-    return cli.main(["finetune", *map(str, (*fixed, *words))])
+    return ["finetune", *map(str, (*fixed, *words))]
 
 
 @pytest.fixture
@@ -74,9 +75,17 @@ def finetune(tiny_checkpoint, tmp_path):
     """A function that runs `mybert finetune` from the tiny checkpoint and returns its exit status."""
 
     def run(task: str, *words, output: str = "out", model: Path = tiny_checkpoint) -> int:
-        return run_finetune(task, model, tmp_path / output, *words)
+        return cli.main(words_of_finetune(task, model, tmp_path / output, *words))
 
     return run
+
+
+@pytest.fixture
+def finetune_refused(tiny_checkpoint, assert_refused):
+    """A function from a task, words of `mybert finetune` and the message with which the command refuses them."""
+    return lambda task, words, message: assert_refused(
+        words_of_finetune(task, tiny_checkpoint, "out", *words), message
+    )
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +96,7 @@ def finetuned(tiny_checkpoint, tmp_path_factory):
         folder = tmp_path_factory.mktemp("finetuned")
         for name, rows in (("train", train), *splits.items()):
             words = (f"--{name}", write_lines(folder / f"{name}.jsonl", rows), *words)
-        assert run_finetune(task, tiny_checkpoint, folder / "model", *words) == 0
+        assert cli.main(words_of_finetune(task, tiny_checkpoint, folder / "model", *words)) == 0
         return folder / "model"
 
     return run
