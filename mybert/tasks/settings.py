@@ -129,7 +129,8 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
         collection = {name: getattr(self, name) for name in ("documents", "queries", "judgements")}
         missing = [f"--{name}" for name, value in collection.items() if not value]
         if len(missing) == len(collection):
-            check(self, "data", bool(self.data), "labelled rows; or --documents, --queries and --judgements")
+            if not self.data:
+                raise UserError("missing --data: labelled rows; or --documents, --queries and --judgements")
             given, needs = ["start", "reranker", "language"], "--documents"
         elif missing:
             raise UserError(f"{' and '.join(missing)}: missing; retrieval needs --documents, --queries, --judgements")

@@ -155,22 +155,6 @@ def test_without_intervals_there_is_a_report_too(minilm_folder, collection, tmp_
     assert cli.main(["doctor", str(tmp_path / "scores")]) == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "--data: expected labelled rows; or --documents, --queries and --judgements"),
-        (["--documents", "corpus.jsonl"], "--queries and --judgements: missing"),
-        (["--data", "rows.csv", "--language", "de"], "--language needs --documents"),
-    ],
-)
-def test_a_collection_has_three_parts(minilm_folder, tmp_path, monkeypatch, capsys, words, message):
-    monkeypatch.chdir(tmp_path)
-    for name in ("corpus.jsonl", "rows.csv"):
-        (tmp_path / name).write_text("text,label\na,b\n")
-    assert evaluate(minilm_folder, words, tmp_path / "scores") == 2
-    assert message in capsys.readouterr().err
-
-
 def test_long_documents_are_ranked_by_their_best_passage_as_in_an_index(minilm_folder, tmp_path):
     filler = [f"Line {number} of this report says nothing about animals or weather at all." for number in range(40)]
     endings = list(DOCUMENTS.values())[::5]

@@ -18,7 +18,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import mybert
 from mybert import Index, cli
-from mybert.common.errors import UserError
 from mybert.retrieval import segments
 from mybert.retrieval.balance import DEFAULT
 from mybert.retrieval.encoder import Encoder
@@ -207,10 +206,6 @@ def test_filters_keep_documents_with_the_values(tmp_path, encoder, monkeypatch):
     ):
         assert {*ids(index.search("cats", 48, "dense", where))} == expected
         assert {*ids(index.search("cats dogs birds fish", 48, "words", where))} == expected
-    with pytest.raises(UserError, match=r"no document has the column 'langs' \(there are: lang, tags, year\)"):
-        index.search("cats", where={"langs": "de"})
-    with pytest.raises(UserError, match="top_k: expected 1 or more, found 0"):
-        index.search("cats", top_k=0)
 
 
 def test_filters_find_values_of_every_type(tmp_path, encoder):
@@ -419,9 +414,6 @@ def test_the_commands_build_change_and_search_an_index(tmp_path, encoder, capsys
     assert "[dogs]" in capsys.readouterr().out
     assert cli.main(["index", encoder, "--output", index, "--delete", names[1], names[2]]) == 0
     assert len(Index(index)) == 0
-    assert cli.main(["search", index, "caf\udce9"]) == 2 and "bytes that are not UTF-8" in capsys.readouterr().err
-    with pytest.raises(UserError, match="half of a surrogate pair"):
-        Index(index).search("caf\ud800")
     assert cli.main(["search", index, "sleep dogs"]) == 0
     assert capsys.readouterr().out.endswith("'sleep dogs': nothing is found\n")
 
@@ -461,51 +453,10 @@ def test_a_score_beside_a_reranker_does_not_depend_on_the_number_of_passages():
     assert scores[:100] == pytest.approx(logits[:100] + scipy.stats.zscore(first[:100]))
 
 
-def test_a_reranker_of_independent_labels_is_refused(tmp_path, encoder, models):
-    index = index_of(tmp_path / "index", encoder, DOCUMENTS)
-    with pytest.raises(UserError, match="one score or two classes for a pair of texts, found 2 independent labels"):
-        index.search("cats", reranker=str(models("multi")))
-
-
-ONE = '{"id": 1, "text": "a"}\n'
-
-
-@pytest.mark.parametrize(
-    ("content", "words", "message"),
-    [
-        (f'{ONE}{{"id": 1, "text": "b"}}\n', "", "line 2: the id is given twice (found '1')"),
-        (f'{ONE}{{"id": 2, "text": " "}}\n', "", "line 2: the document is empty"),
-        ('{"id": 1, "texts": "a"}\n', "", "no column 'text' (there are 'id', 'texts'; choose one by --text-column)"),
-        ('{"id": 1, "title": 3, "text": " "}\n', "", "line 1: the document is empty"),
-        ("", "", "hold no document with a text"),
-        (r'{"id": 1, "title": "\ud800", "text": "a"}', "", "line 1: a column cannot be stored ("),
-        (r'{"id": "\ud800", "text": "a"}', "", "line 1: a column cannot be stored ("),
-        (ONE, "--add --overwrite", "--overwrite has no effect with --add"),
-        (ONE, "--add --precision int8", "--precision is fixed when an index is made"),
-        (ONE, "--delete a", "--delete changes an index; to add documents to it too, say --add"),
-        (ONE, "--overlap 300", "--overlap: expected less than --passage-tokens"),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, encoder, capsys, content, words, message):
-    (tmp_path / "documents.jsonl").write_text(content)
-    given = [encoder, str(tmp_path / "documents.jsonl"), "--output", str(tmp_path / "index"), *words.split()]
-    assert cli.main(["index", *given]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "index").exists()
-
-
 def test_documents_with_a_taken_id_are_counted_together(tmp_path, encoder, capsys):
     index_of(tmp_path / "index", encoder, [*DOCUMENTS[:3], *DOCUMENTS[:2]], errors="skip")
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "skipped" in line]
     assert row.split("│")[1].strip() == "skipped: the id is given twice" and row.split("│")[2].strip() == "2"
-
-
-@pytest.mark.parametrize("name", ["id", "title", "text", "lang"])
-def test_a_document_that_cannot_be_stored_is_refused(tmp_path, encoder, name):
-    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:2])
-    with pytest.raises(UserError, match="half a surrogate pair"):
-        index.add([{"id": "new", "text": "fish", name: "\ud800"}])
-    assert len(index) == 2
 
 
 def test_a_document_may_have_a_title_only(tmp_path, encoder):
@@ -520,33 +471,7 @@ def test_equal_documents_are_a_warning(tmp_path, encoder, caplog):
     assert ids(index.search("same")) == ["0", "1", "2", "3"]
 
 
-def test_an_index_of_another_model_or_version_is_refused(tmp_path, encoder, models):
-    index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
-    other = str(models("filler"))
-    with pytest.raises(UserError, match=r"was made by .* has other files; name that model"):
-        Index(tmp_path / "index", model=other).search("cats")
-    manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
-    (tmp_path / "index" / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(UserError, match=r"was made by mybert \S+, a later version; install it, or index again"):
-        Index(tmp_path / "index")
-    with pytest.raises(UserError, match="is no index; make one by `mybert index`"):
-        Index(tmp_path)
-
-
-def test_a_damaged_index_is_one_line(tmp_path, encoder):
-    index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
-    (file,) = (tmp_path / "index").glob("*/passages.arrow")
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(UserError, match=r"is damaged .*; index the documents again"):
-        Index(tmp_path / "index")
-
-
-def test_unknown_ids_are_not_deleted(tmp_path, encoder):
+def test_unknown_ids_are_left_out_on_request(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
-    with pytest.raises(UserError, match="has no document 'x'; nothing is deleted"):
-        index.delete(["d0", "x"])
-    index.add([{"id": "notes/x.txt", "text": "a note"}])
-    with pytest.raises(UserError, match=r"nothing is deleted; 'notes/x.txt' is there"):
-        index.delete(["x.txt"])
-    assert index.delete(["notes/x.txt"]) == 1
-    assert len(index) == 3 and index.delete(["d0", "x"], missing="skip") == 1
+    assert index.delete(["d0", "x"], missing="skip") == 1
+    assert len(index) == 2

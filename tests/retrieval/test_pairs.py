@@ -3,7 +3,6 @@
 import pytest
 from json_files import write_lines
 
-from mybert.common.errors import UserError
 from mybert.retrieval.collections import read_texts
 from mybert.retrieval.pairs import Pair, ScoredPair, judged_pairs, read_pairs
 
@@ -66,23 +65,6 @@ def test_scores_with_a_fraction_stay_scores(read):
 def test_columns_name_what_has_no_usual_name(read):
     found = read([{"ask": "q", "reply": "p", "bad": "n"}], {"query": "ask", "positive": "reply", "negatives": "bad"})
     assert found.pairs == [Pair("q", "p", ("n",))]
-
-
-@pytest.mark.parametrize(
-    ("row", "columns", "message"),
-    [
-        ({"query": "q", "other": "p"}, {}, "no column for 'positive' .*--columns positive=COLUMN"),
-        ({"query": " ", "positive": "p"}, {}, "line 1: 'query' has no text"),
-        ({"query": "q", "positive": None}, {}, "line 1: 'positive' has no text"),
-        ({"query": "q", "positive": "p", "score": "high"}, {}, r"line 1: 'score' is no number \('high'\)"),
-        ({"query": "q", "positive": "p", "score": "nan"}, {}, r"line 1: 'score' is no number \('nan'\)"),
-        ({"query": "q", "positive": "p"}, {"positive": "answer"}, "no column 'answer'"),
-        ({"query": "q", "positive": "p"}, {"text": "positive"}, "expected one of query, positive, negatives, score"),
-    ],
-)
-def test_rows_that_cannot_be_used_are_named(read, row, columns, message):
-    with pytest.raises(UserError, match=message):
-        read([row], columns)
 
 
 def test_skipped_rows_are_counted(read):
