@@ -27,8 +27,8 @@ def open_saved(folder: str, split: str | None = None) -> datasets.Dataset:
     if split is None and len(saved) == 1:
         (split,) = saved
     if split not in saved:
-        splits = ", ".join(saved)
-        raise UserError(f"{folder} holds the splits {splits}; name the folder of one, such as {folder}/train")
+        splits, first = ", ".join(saved), next(iter(saved), "train")
+        raise UserError(f"{folder} holds the splits {splits}; name the folder of one, such as {folder}/{first}")
     return saved[split]
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from datasets import ClassLabel, Dataset, Features, Value, disable_progress_bars
+from datasets import Dataset, disable_progress_bars
 from json_files import read_lines
 from sklearn.metrics import f1_score
 from trained_runs import read_results as results
@@ -307,16 +306,6 @@ def test_labels_that_count_from_another_number_are_refused(trained, found, renam
     assert renamed.check_rows(renamed.prepare(others), training=False) == []
     for right in (trained, trained[:1], trained[1:], [*trained, trained[0]]):
         assert task.check_rows(Dataset.from_dict({"text": ["word"] * len(right), "label": right}), False) == []
-
-
-def test_a_class_beyond_the_names_is_refused(tmp_path):
-    features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
-    table = Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features).data.table
-    pq.write_table(table.set_column(1, table.schema.field("label"), [[1, 2]]), tmp_path / "rows.parquet")
-    with pytest.raises(
-        UserError, match=r"rows.parquet: 'label' has the class 2, and its 2 names \(bad, good\) count from 0"
-    ):
-        read_split(str(tmp_path / "rows.parquet"), task_of())
 
 
 @pytest.mark.parametrize("labels", [[1.5] + [1, 2] * 20, ["1.5"] + ["1", "2"] * 20])

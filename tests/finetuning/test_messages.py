@@ -1,10 +1,14 @@
-"""Messages of `mybert finetune`: for each bad row, file and setting, what its one line must say."""
+"""Messages of `mybert finetune`: for each bad row, file and setting, what its one line must say.
 
-import json
+" … " in a message stands for anything.
+"""
+
 import shutil
 
 import pytest
-from json_files import write_lines
+from json_files import write_files
+
+from tokenization import MyBertTokenizer
 
 TEXT, PAIR = {"text": "a good film", "label": "good"}, {"premise": "a film", "hypothesis": "a book", "label": "yes"}
 SEVERAL, NUMBER = {"text": "a film", "label": ["good", "new"]}, {"text": "a film", "label": 2.5}
@@ -44,6 +48,7 @@ REFUSED = {  # a good row, what is wrong in another one, and words of the messag
         (ANSWER, {"answers": {"text": ["film"], "answer_start": []}}, "1 answer, but 0 answer_start"),
         (ANSWER, {"answers": None}, "expected answers {'text'"),
         (ANSWER, {"question": " "}, "the question is empty"),
+        (ANSWER, {"question": "the " * 29}, "the question has 29 tokens and leaves no"),
     ],
     "multiple-choice": [
         (CHOICE, {"label": "C"}, "the label 'C' is none of the choices"),
@@ -55,10 +60,17 @@ REFUSED = {  # a good row, what is wrong in another one, and words of the messag
         (CHOICE, {"context": " "}, "the context is empty"),
     ],
 }
-
+OPINIONS = [
+    {"text": f"a {label} {noun} {number}", "label": label}
+    for number in range(12)
+    for noun in ("film", "book")
+    for label in ("good", "bad")
+]
 LOOKED_FOR = "text, sentence1, premise, question1, question, sentence, review, document, content, body, tweet, data"
 NUMBERS = "text,label\n" + "".join(f"a,{i / 2}\n" for i in range(1, 19))
+TWO_COLUMNS = [{"question": "a", "option1": "b", "option2": "c", "label": "1"}] * 2
 CONLL, NAMED = "a b c d\ne f g h\n\n", "word pos ner\nAnn NNP O\n\n"
+NESTED = "# of\n1\tDie\tO\tO\n2\tFC\tB-ORG\tO\n\n"  # GermEval's files
 STUDIO = {"data": {"text": "a film"}, "predictions": [{"result": [{"type": "choices", "value": {"choices": ["x"]}}]}]}
 ARGILLA = {"fields": {"text": "a film"}, "suggestions": {"label": {"value": "x"}}, "responses": {}}
 VECTORS = [[True, False], [1, 0], [0.9, 0.1], "[ True False]"]
@@ -70,6 +82,10 @@ def labels(*values) -> list[dict]:
     return [{"text": f"text {number}", "label": value} for number, value in enumerate(values)]
 
 
+def keys(*values, choices=("one word", "two words", "three", "four")) -> list[dict]:
+    return [{"question": "a", "choices": [*choices], "label": value} for value in values]
+
+
 def squad(question: dict, context: str = "the good film") -> dict:
     return {"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}
 
@@ -78,7 +94,18 @@ def answer(start) -> dict:
     return squad({"question": "who", "answers": [{"text": "f", "answer_start": start}]})
 
 
-FILES = {  # of a task: name, content and options; " … " in a message stands for anything
+TWO_MEANINGS = [  # rows of multiple choice, message, and two values of --choice-labels
+    (keys(1, 2, 3, 3), "line 1: the label '1' is a number, and no label is 0 … 1, 2, 3", "from-0", "from-1"),
+    (keys("A", "2"), "line 2: the label '2' is a number", "from-0", "from-1"),
+    (TWO_COLUMNS, "line 1: the label '1'", "from-0", "from-1"),
+    (keys(0, 1, 2, 4), "line 1: the label '0' is 0, and '4' (train.jsonl, line 4) is", "from-0", "from-1"),
+    (
+        keys("a", choices=("b", "a", "x y")),
+        "the label 'a' is the text of one choice and the place of another one",
+        *("texts", "letters"),
+    ),
+]
+FILES = {  # of a task: name, content and options
     "text-classification": [
         ("train.jsonl", "", "", "train.jsonl is empty"),
         ("train.csv", "text,label\n ,a\n", "", "train.csv … are file and columns right?"),
@@ -116,6 +143,15 @@ FILES = {  # of a task: name, content and options; " … " in a message stands f
         ),
         ("train.json", [STUDIO] * 3, "", NO_LABEL),
         ("train.json", [ARGILLA] * 3, "", NO_LABEL),
+        (
+            *("rows.csv", "body,a\nx,y\n", "--columns txt=body text=title label=a,b,c"),
+            "--columns txt=body: text-classification has the columns text, text_pair, label; rows.csv has no column "
+            "'title' and no column 'b' and no column 'c'; there are body, a",
+        ),
+        (
+            *("train.jsonl", OPINIONS[:24] + OPINIONS[:2], "--folds 25"),
+            "25 folds need as many rows with different texts, and the 26 training rows have 24; choose fewer",
+        ),
     ],
     "token-classification": [
         ("train.tsv", "1\tAnn\n2\tsings\n\n1\tBo\n", "", "train.tsv has no column for 'tags'"),
@@ -126,6 +162,11 @@ FILES = {  # of a task: name, content and options; " … " in a message stands f
         ("a.conll", CONLL, "--columns word=form tag=ner", "tokens=form: … there are columns 1 to 4, without names"),
         ("a.conll", CONLL, "--columns word=2 tag=2", "--columns names the column 2 of … twice"),
         ("a.conll", NAMED, "--columns tag=chunk", "tags=chunk: … has no such column; there are word, pos, ner"),
+        ("a.conll", "a b c d\ne f g\n", "--columns tag=3", "line 2: expected 4 columns as in the first line, found 3"),
+        (
+            *("a.tsv", NESTED * 9 + NESTED.replace("B-", "B_") + NESTED * 9, ""),
+            "line 39: token 2 ('FC'): the tag 'B_ORG' … write B-ORG",
+        ),
     ],
     "question-answering": [
         ("train.json", squad({"id": "1"}), "", "question 1: expected an object with 'question', a text"),
@@ -140,8 +181,70 @@ FILES = {  # of a task: name, content and options; " … " in a message stands f
             *("train.jsonl", [ANSWER | {"answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}] * 2, ""),
             "2 of 2 lines cannot be used: lines 1, 2: the answer 'Bob'",
         ),
+        (
+            *("train.jsonl", [ANSWER] * 2, "--max-length 16 --stride 12"),
+            "--stride 12: expected less than the 12 tokens of a window",
+        ),
+    ],
+    "multiple-choice": [
+        *(
+            (
+                "train.jsonl",
+                rows,
+                "",
+                f"{message} … --choice-labels {readings[0]} … or --choice-labels {readings[1]} (",
+            )
+            for rows, message, *readings in TWO_MEANINGS
+        ),
+        (
+            *("train.jsonl", [dict.fromkeys(("context", "ending0", "ending1", "option_0", "option_1"), "a")], ""),
+            "train.jsonl: columns of choices have several names (ending0, option_0, …)",
+        ),
     ],
 }
+NO_LABELS = [{"text": "a film", "label": None}]
+IN_CELLS = [{"text": f"a long film {number}", "label": "bad;good"} for number in range(3)]
+IN_LISTS = [{"text": f"a {number}", "label": ["bad", "good"][: 1 + number % 2]} for number in range(3)]
+FIVE = "5 of 53 lines cannot be used: lines 49, 50, 51, 52 of a.jsonl, 1 of b.jsonl: the label is missing"
+MOVED = (
+    "line 2: the label 'fine' is not among the 2 trained on (bad, good); correct them, or move a row of each label "
+    "that the training rows lack into a file of --train, or leave them out by --errors skip"
+)
+CELLS = "correct them, or read several labels in a cell by --label-separator ';', if 'bad;good' is several"
+ONE_EXPECTED = "1 of 51 lines cannot be used: line 2 of b.jsonl: 2 labels, ['bad', 'good'], where one is expected"
+TAGGED = [{"tokens": ["the", "film"], "tags": ["O", "B-X"]}] * 12
+NAMED_OTHERWISE = [{**row, "label": row["label"] + "x"} for row in OPINIONS]
+TOGETHER = [  # files beside a.jsonl with the opinions, options and message
+    ({"a.jsonl": OPINIONS + NO_LABELS * 4, "b.jsonl": NO_LABELS}, "b.jsonl", FIVE),
+    ({"t.jsonl": [TEXT, {"text": "book", "label": "fine"}]}, "--test t.jsonl", MOVED),
+    ({"t.jsonl": [TEXT, *NO_LABELS]}, "--test t.jsonl", "the label is missing; correct them, or leave them out by"),
+    (
+        {"a.jsonl": OPINIONS + IN_CELLS, "t.jsonl": [TEXT, {"text": "a fine film", "label": "good;bad"}]},
+        *("--test t.jsonl", CELLS),
+    ),
+    (
+        {"a.jsonl": [{**row, "label": [row["label"]]} for row in OPINIONS], "t.jsonl": [TEXT]},
+        *("--test t.jsonl", "for one label a text, add --problem single-label"),
+    ),
+    (
+        {"b.jsonl": [{"sentence1": "a", "sentence2": "b", "label": "good"}]},
+        *("b.jsonl", "b.jsonl has label, text, text_pair"),
+    ),
+    ({"b.jsonl": IN_LISTS}, "b.jsonl", f"{ONE_EXPECTED}; --problem"),
+    ({"b.jsonl": IN_LISTS}, "b.jsonl --problem single-label", f"{ONE_EXPECTED}; correct"),
+    (
+        {"a.jsonl": [PAIR] * 9, "b.jsonl": [{"premise": "a", "hypotesis": "b", "label": "no"}]},
+        *("--validation b.jsonl", "b.jsonl has no column for 'text_pair'"),
+    ),
+    # teachers
+    ({}, "--teacher other", "has another vocabulary than --model"),
+    ({"a.jsonl": NAMED_OTHERWISE}, "--teacher classifier", "does not know the label"),
+    (
+        {"a.jsonl": TAGGED},
+        *("--task ner --teacher classifier", "was fine-tuned for text-classification, not for token"),
+    ),
+    ({}, "--teacher classifier --soft-share 0", "--soft-share: expected"),
+]
 SETTINGS = [
     ("--metric bleu", "--metric bleu: expected one of accuracy, f1_macro"),
     ("--max-length 999", "--max-length 999: "),
@@ -160,6 +263,7 @@ SETTINGS = [
     ("--temperature 3", "no effect without --teacher"),
     ("--folds 3", "--folds"),
     ("--folds 3 --seeds 2", "--folds"),
+    ("--layers 2", "--layers 2: … has 1 layer"),
     ("--learning-rate nan", "learning_rate: expected 0 or more, found nan"),
     ("--seed -1", "seed: expected 0 or more and below 2**32, found -1"),
     ("--neftune-noise-alpha 5", "neftune_noise_alpha is not supported"),
@@ -181,29 +285,49 @@ SETTINGS = [
     ("--adam-beta1 1.5", ""),
     ("--dataloader-num-workers -1", ""),
 ]
-CASES = [(task, *case) for task, cases in FILES.items() for case in cases]
+CASES = [
+    (task, {name: content}, f"--train {name} {words}", message)
+    for task, cases in FILES.items()
+    for name, content, words, message in cases
+]
 CASES += [
     (
-        *(task, "train.jsonl", [good, good | wrong, good, good], ""),
+        *(task, {"train.jsonl": [good, good | wrong, good, good]}, "--train train.jsonl"),
         f"train.jsonl: 1 of 4 … cannot be used: line 2: … {message} … ; correct them, or leave them out by",
     )
     for task, cases in REFUSED.items()
     for good, wrong, message in cases
 ]
-OPINIONS = [{"text": f"a {label} {noun}", "label": label} for noun in ("film", "book") for label in ("good", "bad")]
 CASES += [
-    ("text-classification", "train.jsonl", OPINIONS * 8, f"--validation train.jsonl {words}", message)
+    ("text-classification", {"a.jsonl": OPINIONS, **files}, f"--train a.jsonl {words}", message)
+    for files, words, message in TOGETHER
+]
+CASES += [
+    (
+        "text-classification",
+        {"train.jsonl": OPINIONS},
+        f"--train train.jsonl --validation train.jsonl {words}",
+        message,
+    )
     for words, message in SETTINGS
 ]
 
 
-@pytest.mark.parametrize(("task", "name", "content", "words", "message"), CASES, ids=[case[-1] for case in CASES])
+@pytest.fixture(scope="module")
+def other_vocabulary(classifier, tmp_path_factory):
+    """The classifier with another last token."""
+    folder = shutil.copytree(classifier, tmp_path_factory.mktemp("other") / "model")
+    tokens = MyBertTokenizer.from_pretrained(classifier).get_vocab()
+    MyBertTokenizer([*sorted(tokens, key=tokens.get)[:-1], "another"]).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("task", "files", "words", "message"), CASES, ids=[case[-1] for case in CASES])
 def test_a_mistake_is_one_line_and_costs_no_finished_model(
-    finetune_refused, classifier, tmp_path, task, name, content, words, message
+    finetune_refused, classifier, other_vocabulary, tmp_path, task, files, words, message
 ):
-    if name.endswith("l") and isinstance(content, list):
-        write_lines(tmp_path / name, content)
-    else:
-        (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    write_files(tmp_path, files)
+    (tmp_path / "classifier").symlink_to(classifier)
+    (tmp_path / "other").symlink_to(other_vocabulary)
     shutil.copytree(classifier, tmp_path / "out")
-    finetune_refused(task, ["--train", name, "--overwrite", *words.split()], message)
+    finetune_refused(task, [*words.split(), "--overwrite"], message)

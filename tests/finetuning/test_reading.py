@@ -1,4 +1,4 @@
-"""Reading of files: tables, broken and compressed files, saved data sets, the Hub."""
+"""Reading of files: tables, compressed files, saved data sets, the Hub."""
 
 import gzip
 import json
@@ -87,47 +87,6 @@ def test_dates_in_json_stay_text(tmp_path):
         assert [seen for seen in rows["seen"] if seen] == [["2021-02-03"]]
 
 
-ROW = b'{"text": "a"}\n'
-BROKEN = {  # file, its content, and what the message says after its name
-    "latin.jsonl": (LINES + b'{"text": "caf\xe9", "label": "a"}\n', ", line 2001: not UTF-8; save the file"),
-    "latin.csv": (b"text,label\ncaf\xe9,a\n", ", line 2: not UTF-8; save the file as UTF-8"),
-    "half.jsonl": (LINES + b'{"text": "\\ud800", "label": "a"}\n', ", line 2001: .* is half a surrogate pair"),
-    "blank.jsonl": (b"\n\n", " holds no rows"),
-    "list.json": (b'[{"text": "a", "label": "b"}, 7]', ", row 2: not an object .found int"),
-    "cut.json": (b'[{"text": "a", "lab', ": not JSON .Unterminated string starting at character 16"),
-    "comma.json": (b'[\n{"text": "a"},\n{"text": "b",}\n]', ": not JSON .* at line 3, character 1[34]"),
-    "twice.jsonl": (ROW + b'{"text": "b", "text": "c"}\n', ", line 2: not JSON .'text' is given twice."),
-    "twice.json": (b'[{"text": "b", "of": {"id": 1, "id": 2}}]', ": not JSON .'id' is given twice."),
-    "comma.jsonl": (ROW + b'{"text": "b"\n', ", line 2: not JSON .* at character 13"),
-    "ragged.csv": (b"text,label\na,b\nc,d,e\n", ", line 3: wrong number of columns .3, the header has 2"),
-    "first.csv": (b"text,label\n" + b"a,b,1\n" * 3, ", line 2: wrong number of columns .3"),
-    "last.csv": (b"text,label\n" + b"a,1,\n" * 3, ", line 2: wrong number of columns .3"),
-    "lines.csv": (b'text,label\n"a\nb",1\n\nc\nd,0\n', ", line 5: wrong number of columns .1"),
-    "names.tsv": (b"text\t\ttext\na\t0\tb\n", ": two columns are called 'text'"),
-    "open.tsv": (b'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n', ".* line 3: .*quote is not closed"),
-    "after.tsv": (b'text\tlabel\nfine\t1\n"good" film\t1\n', '.* line 3: .*expected after .*"a ""b"" c"'),
-    "rows.parquet": (b"PAR1", " cannot be read: .*Parquet"),
-    "rows.parquet.gz": (b"", ": expected .*all but .parquet .*also .gz .*found .parquet.gz"),
-    "rows.docx": (b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet, .xlsx .*found .docx"),
-    "broken.xlsx": (b"PK", r".*\.csv"),
-    "plain.jsonl.gz": (LINES, " is damaged"),
-    "plain.jsonl.zst": (LINES, " is damaged"),
-    "cut.jsonl.gz": (gzip.compress(LINES)[:-30], " is damaged"),
-    "cut.jsonl.zst": (zstd.compress(LINES)[:-30], " is damaged"),
-    "ragged.conll": (b"Ada NNP O\n\nsleeps VBZ\n", ", line 3: expected 3 columns as in the first line, found 2"),
-    "empty.conll": (b"Ada\tO\nsleeps\t\n", ", line 2: expected 2 columns as in the first line, found 1"),
-    "latin.conll": (b"Ada O\n\xff O\n", ", line 2: not UTF-8"),
-    "cut.conll.gz": (gzip.compress(b"word O\n\n" * 5000)[:-30], " is damaged"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_named_with_the_place(write, name):
-    content, message = BROKEN[name]
-    with pytest.raises(UserError, match=f"{name}{message}"):
-        read(write(name, content), TokenClassification if "conll" in name else TextClassification)
-
-
 WRITTEN = b'text,label\n1984,007\n"a, ""b""",True\n3.50,\nNA,1e3\nNone,null\n'
 
 
@@ -144,10 +103,6 @@ def test_a_split_of_a_saved_data_set_is_loaded_by_name(tmp_path):
     splits = {"train": Dataset.from_list(train), "test": Dataset.from_list(test)}
     DatasetDict(splits).save_to_disk(tmp_path / "both")
     assert read_split(str(tmp_path / "both"), TASK, split="test").rows.to_list() == test
-    with pytest.raises(
-        UserError, match=r"both holds the splits train, test; name the folder of one, such as .*/train"
-    ):
-        read_split(str(tmp_path / "both"), TASK, split="validation")
 
 
 def test_a_copy_of_a_data_set_on_the_hub_is_read_with_all_its_files(tmp_path, monkeypatch):
@@ -164,11 +119,8 @@ def test_a_copy_of_a_data_set_on_the_hub_is_read_with_all_its_files(tmp_path, mo
     for asked, split in ((name, "validation"), (f"{name}::validation", "test")):
         assert load_table(asked, TASK, split).rows.to_list() == rows[4:]
         assert identity(asked)["sha256"] == fingerprint(name), "taken for a data set on the Hub by the model card"
-    with pytest.raises(UserError, match=r"Unknown split \"test\".* Name it as \S+/copy::SPLIT"):
+    with pytest.raises(UserError, match=f"{name}::SPLIT"):
         load_table(name, TASK, "test")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty holds no file of a known format"):
-        load_table(str(tmp_path / "empty"), TASK, "train")
 
 
 def test_each_file_of_a_folder_of_texts_is_a_row(tmp_path, caplog):
@@ -184,9 +136,6 @@ def test_each_file_of_a_folder_of_texts_is_a_row(tmp_path, caplog):
     (tmp_path / "texts/picture.png").write_bytes(b"\x00")
     assert load_table(name, TASK, "test").rows.to_list() == rows
     assert "left out 1 file without text" in caplog.text and "skipped 1 file of other formats (.png)" in caplog.text
-    (tmp_path / "texts/old.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(UserError, match=r"old.txt: not UTF-8; save the file as UTF-8"):
-        load_table(name, TASK, "test")
 
 
 @pytest.mark.parametrize(
@@ -248,14 +197,6 @@ def test_spaces_beside_delimiters_and_rows_of_delimiters_are_left_out(write, con
     assert read(write("rows.csv", content)) == [{"text": "a, b", "label": "x"}, {"text": "c", "label": "y"}]
 
 
-@pytest.mark.parametrize("header", ["a fine film,1", "0,1", "This is a review.,good"])
-def test_a_file_without_a_header_is_refused_with_a_remedy(write, header):
-    path = write("rows.csv", f"{header}\na dull film,0\n")
-    remedy = "name them by --columns text=COLUMN label=COLUMN, or add a line of names if the file has none"
-    with pytest.raises(UserError, match=f"no column for 'text'.*no column for 'label'.*{remedy}"):
-        read(path)
-
-
 def test_excel_files_are_read(tmp_path):
     pytest.importorskip("openpyxl")
     frame = pandas.DataFrame({"text": ["a", "b"], "label": [1, 0], "day": pandas.to_datetime(["2020-01-01"] * 2)})
@@ -265,21 +206,6 @@ def test_excel_files_are_read(tmp_path):
     pandas.DataFrame(blank).to_excel(tmp_path / "blank.xlsx", index=False, header=False)
     table = load_table(str(tmp_path / "blank.xlsx"), TASK, "train")
     assert table.rows[:] == {"text": ["a", "b"], "label": ["1", "0"]} and table.numbers == [2, 4]
-    for table, message in (
-        (frame.set_axis(["text", "text", "label"], axis=1), "two columns are called 'text'; rename one"),
-        (frame.head(0), "rows.xlsx holds no rows"),
-        (pandas.DataFrame(), "rows.xlsx holds no rows"),
-    ):
-        table.to_excel(tmp_path / "rows.xlsx", index=False)
-        with pytest.raises(UserError, match=message):
-            read(tmp_path / "rows.xlsx")
-
-
-def test_without_openpyxl_the_message_names_the_extra(tmp_path, monkeypatch):
-    (tmp_path / "rows.xlsx").write_bytes(b"PK")
-    monkeypatch.setattr(pandas, "ExcelFile", mock.Mock(side_effect=ImportError("openpyxl")))
-    with pytest.raises(UserError, match=r"rows.xlsx needs openpyxl: pip install 'mybert\[xlsx\]', or save the sheet"):
-        read(tmp_path / "rows.xlsx")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +227,7 @@ def test_the_delimiter_of_a_table_is_that_of_its_header(write, name, content):
 
 def test_the_delimiter_that_a_first_line_declares_decides_and_counts_as_a_line(write):
     path = write("a.csv", "sep=;\ntext,label;id\nfirst;1\nsecond\n")
-    with pytest.raises(UserError, match="line 4: wrong number of columns"):
+    with pytest.raises(UserError, match="line 4: "):
         list(read_documents([str(path)], text_column="text,label"))
     assert [d.text for d in read_documents([str(write("a.csv", "text\nfirst; second\n"))])] == ["first; second"]
 
