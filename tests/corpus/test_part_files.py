@@ -8,9 +8,7 @@ import pytest
 from forked import exit_status
 from json_files import read_lines
 
-from mybert import UserError, cli
 from mybert.artifacts.jobs import Parts
-from mybert.embedding.settings import EmbedSettings
 
 
 @pytest.fixture
@@ -84,8 +82,9 @@ def test_other_inputs_start_anew(run_in_parts, texts, tmp_path, computed, caplog
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 42
 
 
-def test_standard_input_cannot_be_resumed(capsys):
-    assert cli.main(["predict", "m", "-", "--output", "o.jsonl", "--resume"]) == 2
-    assert "--resume and --engine ray need files as inputs" in capsys.readouterr().err
-    with pytest.raises(UserError, match="--resume cannot read standard input again"):
-        EmbedSettings("m", inputs=["-"], output="v.npy", resume=True)
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("predict", "--resume and --engine ray need files as inputs"), ("embed", "--resume cannot read standard input")],
+)
+def test_standard_input_cannot_be_resumed(assert_refused, command, message):
+    assert_refused([command, "m", "-", "--output", "o.jsonl", "--resume"], message)

@@ -116,8 +116,3 @@ def test_a_node_killed_while_parts_are_computed_costs_no_row_and_the_bytes_are_t
     killer.join()
     assert alive_nodes(1) == 1
     assert "deprecated" not in caplog.text
-
-
-def test_processes_of_this_machine_are_not_counted_for_a_cluster():
-    with pytest.raises(UserError, match="--num-proc has no effect with --engine ray"):
-        CorpusSettings(inputs=["a"], tokenizer="t", output="o", engine="ray", num_proc=2)

@@ -217,8 +217,3 @@ def test_nothing_is_kept_of_a_build_that_has_no_documents_yet(build, inputs, wri
     with pytest.raises(UserError, match="no column"):
         build([*inputs, str(bad)], **SETTINGS)
     assert not list(tmp_path.glob(".corpus.*"))
-
-
-def test_standard_input_cannot_be_resumed(build):
-    with pytest.raises(UserError, match="cannot read standard input again"):
-        build(["-"], resume=True)

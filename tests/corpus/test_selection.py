@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from mybert.common.errors import UserError
-from mybert.corpus import build as corpus_build
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text import document_store as documents_module
 from mybert.corpus.text.document_store import store_documents
@@ -124,25 +122,6 @@ def test_copies_are_left_out_before_near_copies(select):
     assert kept == [0] and (counts["documents_duplicate"], counts["documents_near_duplicate"]) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"deduplicate_near": 0.8}, r"pip install 'mybert\[dedup\]'"),
-        ({"filter": ["no_such_module:keep"]}, "no_such_module cannot be imported"),
-        ({"filter": ["my_filters:kept"]}, "my_filters has no function kept"),
-        ({"filter": ["keep"]}, "--filter: expected package.module:function"),
-    ],
-)
-def test_a_filter_or_library_that_is_not_there_is_named_before_documents_are_read(
-    settings, message, build, write_filter, write_jsonl, monkeypatch
-):
-    write_filter("return True")
-    monkeypatch.setitem(sys.modules, "datasketch", None)
-    monkeypatch.setattr(corpus_build, "read_documents", lambda *_, **__: pytest.fail("read"))
-    with pytest.raises(UserError, match=message):
-        build([write_jsonl(["a"])], **settings)
-
-
 def test_a_filter_of_the_users_keeps_and_counts(select, write_filter):
     texts = [f"text {number}" for number in range(20)]
     name = write_filter("return not text.endswith('7')")
@@ -161,18 +140,3 @@ def test_the_build_reports_what_a_filter_left_out(build, make_documents, write_j
     assert manifest["counts"]["documents_filtered"] == {name: expected}
     assert manifest["counts"]["documents"] == 60 - expected
     assert f"removed by {name}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    {
-        "return 1 / 0": r"failed at the document that begins 'text': ZeroDivisionError",
-        "raise ValueError('one\\ntwo')": "failed at the document that begins 'text': ValueError: one two$",
-        "raise SystemExit(3)": "failed at the document that begins 'text': SystemExit: 3$",
-        "return text": "must return True or False; it returned 'text'",
-        "return False": "no document is left of 1",
-    }.items(),
-)
-def test_a_filter_that_fails_is_named(body, message, select, write_filter):
-    with pytest.raises(UserError, match=message):
-        select(["text"], filter=[write_filter(body)])

@@ -36,7 +36,10 @@ def select_documents(stored: StoredDocuments, settings: CorpusSettings) -> tuple
         filtered[name] = int((~good).sum())
         kept = kept[good]
     if not len(kept):
-        raise UserError(f"--filter {' '.join(settings.filter)}: no document is left of {len(stored.lengths):,}")
+        raise UserError(
+            f"--filter {' '.join(settings.filter)}: no document is left of {len(stored.lengths):,}; "
+            "it must return True for those to keep"
+        )
     firsts = np.unique(stored.identities[kept], return_index=True)[1]
     duplicates = len(kept) - len(firsts)
     if settings.removes_duplicates:
