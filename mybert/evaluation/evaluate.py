@@ -33,7 +33,7 @@ from mybert.common.quantities import counted
 from mybert.common.tables import print_table
 from mybert.evaluation.analysis import Evaluation, Matrix, analyse, check_slices, intervals
 from mybert.evaluation.confidence import Suspect, find_suspects, find_wrong_tags, ranks_labels
-from mybert.evaluation.labelling_files import RowToLabel, write_rows_to_label
+from mybert.evaluation.labelling_files import RowToLabel, check_form, write_rows_to_label
 from mybert.inference.logits import Model, logits_of, token_count
 from mybert.inference.task_checkpoint import load_finetuned
 from mybert.reports.checks.evaluation import better_than
@@ -73,6 +73,7 @@ def evaluate(settings: EvaluateSettings) -> Path:
             print(task.summary(split.rows))
         split = usable_rows(split, task, tokenizer, training=False, errors=settings.errors)
         check_slices([split], settings.slices)
+        check_form("--suspects", settings.suspects, task, split.rows.column_names)
         evaluation = evaluate_rows(
             model, task, tokenizer, split.rows, settings.bootstrap, settings.seed, settings.max_tokens_per_batch
         )

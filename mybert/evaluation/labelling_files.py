@@ -1,6 +1,6 @@
 """Files of rows that a person labels: for `mybert finetune`, Label Studio, doccano and Argilla."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -31,6 +31,16 @@ class RowToLabel(NamedTuple):
     score: float
     notes: dict[str, Any]
     reference: Any = None
+
+
+def check_form(option: str, form: str, task: Task, columns: Collection[str]) -> None:
+    """Raises UserError if the tool cannot show rows with these columns. `option` is the one that chose the form."""
+    if form in _OF_TOOL and task.name == "multiple-choice":
+        raise UserError(
+            f"{option} {form}: annotation tools label texts, and these rows have choices; use jsonl or csv"
+        )
+    if form == "doccano" and "text_pair" in columns:
+        raise UserError(f"{option} doccano: doccano shows one text, and these rows are pairs; use label-studio")
 
 
 def write_rows_to_label(
@@ -99,8 +109,6 @@ def _texts(one: RowToLabel) -> dict[str, str]:
     """The texts that a person reads."""
     if "tags" in one.prediction:
         return {"text": _text(one)[0]}
-    if "choice" in one.prediction:
-        raise UserError("annotation tools label texts, and these rows have choices; use the form jsonl or csv")
     return {name: one.row[name] for name in ("text", "text_pair") if one.row.get(name) is not None}
 
 
@@ -142,8 +150,6 @@ def _label_studio(one: RowToLabel, task: Task, model: str) -> dict[str, Any]:
 def _doccano(one: RowToLabel, task: Task, model: str) -> dict[str, Any]:
     """A line of doccano's JSONL. doccano has no predictions, only labels."""
     texts = _texts(one)
-    if "text_pair" in texts:
-        raise UserError("doccano shows one text, and these rows are pairs; use the form label-studio")
     label = _reference(one, task) or []
     if "tags" in one.prediction:
         label = [list(span.values()) for span in label]

@@ -16,6 +16,7 @@ from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
 from mybert.common.metrics import metric_of, metric_title
 from mybert.evaluation.analysis import check_slices
+from mybert.evaluation.labelling_files import check_form
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.cross_validation import FOLDS, cross_validated, folds_of, trainer_of_fold
@@ -103,6 +104,7 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     if few and is_first and not is_alone and few_labels.has_few_labels(task, data.splits["train"].rows):
         print("few labels: one process would train them otherwise; several processes train as usual")
     check_slices([split for name, split in data.splits.items() if name != "train"], settings.slices)
+    check_form("--suspects", settings.suspects, task, data.splits["train"].rows.column_names)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
     if settings.folds is not None and arguments.world_size > 1:

@@ -14,7 +14,7 @@ from mybert.artifacts.staging import staged_file
 from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.common.quantities import counted
-from mybert.evaluation.labelling_files import RowToLabel, label_columns, write_rows_to_label
+from mybert.evaluation.labelling_files import RowToLabel, check_form, label_columns, write_rows_to_label
 from mybert.inference.logits import logits_of
 from mybert.inference.onnx_model import OnnxModel
 from mybert.inference.predict import checked_parts
@@ -61,8 +61,10 @@ def suggest(settings: SuggestSettings) -> Path:
         if not pool:
             given = ", ".join(settings.inputs)
             raise UserError(f"{given}: no row is left that is unlike the labelled rows")
-        suggestions = _choose(settings, predictor, encoder, pool, labelled)
         assert settings.format is not None  # the settings have chosen it
+        columns = {name for one in pool for name, value in one.row.items() if value is not None}
+        check_form("--format", settings.format, predictor.task, columns)
+        suggestions = _choose(settings, predictor, encoder, pool, labelled)
         model = Path(settings.model).name
         write_rows_to_label(path, suggestions, settings.format, model, predictor.task, settings.spreadsheet_safe)
         write_manifest(

@@ -187,6 +187,10 @@ FILES = {  # of a task: name, content and options
         ),
     ],
     "multiple-choice": [
+        (
+            *("train.jsonl", keys(0, 1, 2, 3), "--suspects argilla"),
+            "--suspects argilla: annotation tools label texts, and these rows have choices; use jsonl or csv",
+        ),
         *(
             (
                 "train.jsonl",
@@ -235,6 +239,10 @@ TOGETHER = [  # files beside a.jsonl with the opinions, options and message
     (
         {"a.jsonl": [PAIR] * 9, "b.jsonl": [{"premise": "a", "hypotesis": "b", "label": "no"}]},
         *("--validation b.jsonl", "b.jsonl has no column for 'text_pair'"),
+    ),
+    (
+        {"a.jsonl": [PAIR, PAIR | {"label": "no"}] * 9},
+        *("--suspects doccano", "--suspects doccano: doccano shows one text, and these rows are pairs"),
     ),
     # teachers
     ({}, "--teacher other", "has another vocabulary than --model"),

@@ -1,6 +1,5 @@
 """`mybert predict`, `mybert evaluate` and `Predictor` with a classifier of the tiny checkpoint."""
 
-import contextlib
 import csv
 import io
 import json
@@ -9,7 +8,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +25,6 @@ from sentence_transformers import CrossEncoder
 
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
-from mybert.common.errors import UserError
 from mybert.inference.batches import batches
 from mybert.inference.checkpoint import trained_tokens
 from mybert.inference.predictor import Predictor
@@ -195,29 +192,7 @@ def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifi
     assert predictor(TEXTS[1])["scores"] == pytest.approx(predicted[1]["scores"], abs=1e-6)
     assert predictor([]) == [] and predictor(" ") == {"error": "empty text"}
     assert predictor(pd.DataFrame({"text": ["a", None]}), errors="skip")[1] == {"error": "the text is missing"}
-    with pytest.raises(UserError, match=r"2 of 3 rows .*: row 2: the text is missing; row 3: .* int"):
-        predictor(["a", {"text": None}, 7])
     assert [*map(len, predictor(["a", {"text": None}, "\ud800"], errors="skip"))] == [3, 1, 1]
-    with pytest.raises(UserError, match=r"errors: expected strict or skip, found 'strct'"):
-        predictor(["a", {"text": None}], errors="strct")
-    with pytest.raises(UserError, match=r"2 values; the model reads 1: text"):
-        predictor(("a", "b"))
-
-
-def test_an_onnx_folder_that_cannot_be_used_is_refused(classifier, write_rows, tmp_path, monkeypatch, capsys):
-    (folder := tmp_path / "made").mkdir()
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(classifier / name, folder)
-    (folder / "onnx").mkdir()
-    (folder / "onnx/model.onnx").write_bytes(b"cut off")
-    rows = write_rows("rows.jsonl", [{"text": "a"}])
-    assert predict(folder, rows, "--dtype", "bfloat16") == 2
-    assert "float32" in capsys.readouterr().err
-    assert predict(folder, rows) == 2
-    assert "made/onnx/model.onnx cannot be read" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert predict(folder, rows) == 2
-    assert "pip install 'mybert[onnx]'" in capsys.readouterr().err
 
 
 def test_a_predictor_answers_several_threads_at_once(classifier):
@@ -240,7 +215,7 @@ def test_a_broken_record_of_standard_input_ends_after_the_predictions_before_it(
     type_in([{"text": "a"}, {"id": 7}])
     assert predict(classifier, "-") == 2
     captured = capsys.readouterr()
-    assert "line 2: it has no column for 'text' (looked for text," in captured.err.splitlines()[-1]
+    assert "line 2: it has no column for 'text'" in captured.err.splitlines()[-1]
     assert len(captured.out.splitlines()) == 1
 
 
@@ -367,63 +342,6 @@ def test_truncated_texts_are_counted(classifier, write_rows, tmp_path, capsys):
     assert ", 1 truncated" in capsys.readouterr().out
 
 
-def test_logits_that_are_not_finite_are_an_error(classifier, write_rows, tmp_path, capsys):
-    model = MyBertForSequenceClassification.from_pretrained(classifier)
-    model.classifier.weight.data[0, 0] = torch.nan
-    model.save_pretrained(tmp_path / "broken")
-    MyBertTokenizer.from_pretrained(classifier).save_pretrained(tmp_path / "broken")
-    assert predict(tmp_path / "broken", write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
-    assert "logits are NaN or infinite" in capsys.readouterr().err
-
-
-MISTAKES = {  # of `mybert predict` with rows.jsonl of two rows, and words of the message
-    "rows.jsonl": "rows.jsonl: 1 of 2 lines cannot be used: line 2: the text is missing",
-    "bytes.txt": "bytes.txt: 1 of 2 lines cannot be used: line 2: not UTF-8",
-    "nowhere.txt": "nowhere.txt: there is no such file",
-    "god.jsonl": "no such file; did you mean good.jsonl?",
-    "good.jsonl none.jsonl": "none.jsonl holds no rows",
-    "pipe.csv": "pipe.csv is a pipe; name a file",
-    "good.jsonl --output .": "output . is a folder; name a file",
-    "good.jsonl --output rows.jsonl/p.jsonl": "output rows.jsonl/p.jsonl cannot be created: ",
-    "good.jsonl --output good.jsonl --overwrite": "output good.jsonl is the input good.jsonl",
-    "good.jsonl --output rows.jsonl --overwrite": "rows.jsonl was not made by mybert",
-    "good.jsonl --output /dev/stdout --overwrite": "/dev/stdout",
-    "good.jsonl --output p.xlsx": ".jsonl, .csv, .tsv, .parquet",
-    "good.jsonl --output p": ".jsonl, .csv, .tsv, .parquet",
-    "good.jsonl --output p.jsonl --spreadsheet-safe": "--spreadsheet-safe has no effect",
-    "good.jsonl --columns text=texd": "has no column 'texd' (did you mean 'text'?)",
-    "good.jsonl --columns txt=text --errors skip": "--columns txt=text: text",
-    "good.jsonl --bf16 true": "did you mean '--dtype",
-    "good.jsonl --stride 4": "--stride has no effect without --long-texts window; add that, or leave it out",
-}
-
-
-@pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_is_one_line_and_no_file_is_written(classifier, write_rows, tmp_path, monkeypatch, capsys, words):
-    monkeypatch.chdir(tmp_path)
-    for name, rows in {"rows": [{"text": "a"}, {"text": None}], "good": [{"text": "a"}], "none": []}.items():
-        write_rows(f"{name}.jsonl", rows)
-    (tmp_path / "bytes.txt").write_bytes(b"good\nb\xe4d\n")
-    os.mkfifo(tmp_path / "pipe.csv")
-    before = {path.name: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()}
-    assert predict(classifier, *words.split()) == 2
-    captured = capsys.readouterr()
-    assert MISTAKES[words] in captured.err.splitlines()[-1] and not captured.out
-    assert {path.name: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((), "is not fine-tuned (it is BertForPreTraining)"),
-        (("--task", "sentiment"), "lacks 2 weights, such as classifier.bias; fine-tune it"),
-    ],
-)
-def test_a_pretrained_checkpoint_cannot_predict(tiny_checkpoint, write_rows, capsys, words, message):
-    assert predict(tiny_checkpoint, write_rows("rows.jsonl", [{"text": "a"}]), *words) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_text_instead_of_a_file_gets_the_command_that_reads_it(classifier, monkeypatch, type_in, capsys):
     text = "it's for 3.50"
     assert predict(classifier, text) == 2
@@ -437,7 +355,7 @@ def test_a_text_instead_of_a_file_gets_the_command_that_reads_it(classifier, mon
     assert f"there is no file {text!r}"[:-1] in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys):
+def test_a_pipe_is_read_once(classifier, expected, tmp_path):
     pipe = tmp_path / "63"  # the shell names <(…) by a number
     os.mkfifo(pipe)
     writer = subprocess.Popen(["sh", "-c", f"printf '%s\\n' {shlex.join(TEXTS)} > {pipe}"])
@@ -449,8 +367,6 @@ def test_a_pipe_is_read_once(classifier, expected, tmp_path, capsys):
     check(tmp_path / "predictions.jsonl", expected)
     inputs = json.loads((tmp_path / "predictions.jsonl.manifest.json").read_text())["inputs"]
     assert inputs["rows"] == [{"path": str(pipe)}]  # a pipe has no fingerprint
-    assert predict(classifier, pipe, pipe) == 2
-    assert f"{pipe} can be read only once; name it once" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
@@ -519,8 +435,6 @@ def test_a_text_may_begin_with_a_brace_and_json_after_a_broken_first_line_is_an_
     assert inputs == [{"text": "{smile} hello"}, {"text": "a good film"}]
     cut = tmp_path / "tail.txt"  # as `tail -c` leaves it
     cut.write_text('ext": "cut off"}\n{"text": "a good film"}\n')
-    assert predict(classifier, cut) == 2
-    assert "line 2: a JSON object among texts" in capsys.readouterr().err
     assert predict(classifier, cut, "--errors", "skip") == 0
     predicted = read(capsys.readouterr().out)
     assert "label" in predicted[0] and "a JSON object among texts" in predicted[1]["error"]
@@ -528,17 +442,13 @@ def test_a_text_may_begin_with_a_brace_and_json_after_a_broken_first_line_is_an_
 
 @pytest.mark.parametrize("names", [[0, 1], [True, False], ["bad", "good"]])
 def test_id2label_defines_the_labels_of_a_checkpoint_also_numbers_and_booleans(
-    changed, expected, write_rows, tmp_path, capsys, names
+    changed, expected, write_rows, tmp_path, names
 ):
     others = changed(lambda config: config | {"id2label": dict(enumerate(names)), "label2id": None})
     rows = write_rows("rows.jsonl", [{"text": text, "label": names[0]} for text in TEXTS])
     assert evaluate(others, rows, tmp_path / "scores") == 0
     renamed = [dict(zip(map(str, names), one.values(), strict=True)) for one in expected]
     check(tmp_path / "scores/predictions.jsonl", renamed)
-    unknown = write_rows("unknown.jsonl", [{"text": "a", "label": "fine"}])
-    assert evaluate(others, unknown, tmp_path / "none") == 2
-    message = f"line 1: the label 'fine' is not among the 2 trained on ({', '.join(map(str, names))})"
-    assert message in capsys.readouterr().err
 
 
 def test_evaluation_keeps_columns_and_line_numbers(classifier, write_rows, tmp_path, capsys):
@@ -564,43 +474,11 @@ def test_batches_contain_every_item_once_within_the_limit():
     assert list(batches([40, *[1] * 9], int, 64)) == [[40, 1, 1], [1] * 7]  # at most twice the limit with padding
 
 
-@pytest.mark.parametrize(
-    ("stored", "values", "message"),
-    [
-        ({"max_length": "128"}, {}, "has max_length = '128'"),
-        ({"task": ["text-classification"]}, {}, "has task = ['text-classification']"),
-        ({"columns": "text=body"}, {}, "has columns = 'text=body'"),
-        ({"max_length": 2}, {}, "--max-length: expected 8 or more, found 2"),
-        ({}, {"id2label": {"0": "1", "1": 1}}, "`id2label` in its config.json has '1' twice; rename one"),
-        # of another program
-        (None, {"problem_type": "classification"}, "problem_type in its config.json is 'classification'"),
-        (None, {"problem_type": "regression"}, "predicts 2 numbers for a text"),
-        (None, {"id2label": {"1": "bad", "2": "good"}}, "numbers the labels 1, 2, expected 0 to 1"),
-        (None, {"finetuned": {"task": "sst2"}}, "`finetuned` in its config.json has task = 'sst2'"),
-    ],
-)
-def test_a_configuration_that_has_no_meaning_is_named(changed, write_rows, capsys, stored, values, message):
-    def change(config: dict) -> dict:
-        own = config.pop("finetuned")
-        return config | ({} if stored is None else {"finetuned": own | stored}) | values
-
-    assert predict(changed(change), write_rows("rows.jsonl", [{"text": "a good film"}])) == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-
-
-@pytest.mark.parametrize("length", ["16", 0, -1])
-def test_a_length_of_a_tokenizer_that_has_no_meaning_is_named(changed, length):
+@pytest.mark.parametrize(("given", "length"), [(16.0, 16), (1e30, 64), (None, 64)])
+def test_the_length_of_a_tokenizer_is_read_if_it_is_one(changed, given, length):
     odd = changed(dict)
-    change_json(odd / "tokenizer_config.json", model_max_length=length)
-    with pytest.raises(UserError, match=f"model_max_length in tokenizer_config.json is {length!r}"):
-        load_config_and_length(odd)
-    for whole, length_read in ((16.0, 16), (1e30, 64), (None, 64)):
-        change_json(odd / "tokenizer_config.json", model_max_length=whole)
-        assert repr(load_config_and_length(odd)) == repr(length_read)
-
-
-def load_config_and_length(folder: Path) -> int:
-    return trained_tokens(*load_config(str(folder)))
+    change_json(odd / "tokenizer_config.json", model_max_length=given)
+    assert repr(trained_tokens(*load_config(str(odd)))) == repr(length)
 
 
 def test_a_configuration_that_asks_for_tuples_and_all_states_predicts_the_same(changed, expected):
@@ -609,27 +487,12 @@ def test_a_configuration_that_asks_for_tuples_and_all_states_predicts_the_same(c
     assert np.allclose(found, [list(one.values()) for one in expected], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        "bert.encoder.layer.0.attention.self.query.lora_A.default.weight",
-        "bert.encoder.layer.0.adapter.down.weight",
-        "bert.embeddings.task_type_embeddings.weight",
-        "classifier.out_proj.weight",
-    ],
-)
-def test_weights_that_bert_lacks_in_what_it_computes_are_refused(changed, weight):
+def test_weights_that_bert_lacks_in_what_it_does_not_compute_are_ignored(changed):
     odd = changed(dict)
-    state = load_file(odd / "model.safetensors")
-    harmless = ("bert.embeddings.position_ids", "cls.predictions.bias", "bert.encoder.layer.9.output.dense.bias")
-    for names, refused in ((harmless, False), ((weight,), True)):
-        save_file(state | {name: torch.ones(1) for name in names}, odd / "model.safetensors", {"format": "pt"})
-        with (
-            pytest.raises(UserError, match=f"has 1 weight that BERT does not have, such as {weight}")
-            if refused
-            else (contextlib.nullcontext())
-        ):
-            Predictor(str(odd), device="cpu")
+    names = ("bert.embeddings.position_ids", "cls.predictions.bias", "bert.encoder.layer.9.output.dense.bias")
+    state = load_file(odd / "model.safetensors") | {name: torch.ones(1) for name in names}
+    save_file(state, odd / "model.safetensors", {"format": "pt"})
+    assert Predictor(str(odd), device="cpu")("a good film")["label"]
 
 
 @pytest.mark.parametrize("place", ["config_sentence_transformers.json", "sentence_transformers", "sbert_ce"])
@@ -648,10 +511,6 @@ def test_the_score_of_a_cross_encoder_is_that_of_sentence_transformers(models, t
     pairs = [("who is bert", "bert sings in rome"), ("the sea", "a very dull film")]
     scores = [one["score"] for one in Predictor(str(folder), device="cpu")(pairs)]
     assert np.allclose(scores, CrossEncoder(str(folder), device="cpu").predict(pairs), atol=1e-6)
-    change_json(folder / "config.json", sentence_transformers={"activation_fn": "custom.Activation"})
-    if place == "sentence_transformers":
-        with pytest.raises(UserError, match=r"the activation 'custom\.Activation' is not one of torch\.nn"):
-            Predictor(str(folder), device="cpu")
 
 
 @pytest.mark.parametrize("activation", ["activation.Sigmoid", "linear.Identity", "activation.Softmax", None])
@@ -674,9 +533,6 @@ def test_scores_of_a_cross_encoder_with_labels_are_a_sigmoid_if_it_names_one_els
     assert np.allclose([list(one["scores"].values()) for one in found], expected, atol=1e-6)
     assert [one["score"] for one in found] == [max(one["scores"].values()) for one in found]
     assert [list(one["scores"]).index(one["label"]) for one in found] == expected.argmax(1).tolist()
-    change_json(folder / "config.json", sentence_transformers={"activation_fn": "torch.nn.modules.activation.Tanh"})
-    with pytest.raises(UserError, match="gives no probabilities"):
-        Predictor(str(folder), device="cpu")
 
 
 @pytest.mark.parametrize(

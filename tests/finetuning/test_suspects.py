@@ -12,7 +12,6 @@ from scipy.special import softmax
 from tiny_models import WORDS
 
 import mybert
-from mybert import UserError
 from mybert.evaluation import confidence, evaluate
 from mybert.evaluation.confidence import find_suspects, find_wrong_tags, ranks_labels
 from mybert.finetuning.run_data import load_data, new_task
@@ -207,20 +206,15 @@ def test_every_form_is_corrected_and_read_back(
             expected = [tag.replace("I-", "B-") if place == 0 else tag for place, tag in enumerate(expected)]
         found = row[target] if model == "tagger" else task.kind.reference(row[target])
         assert sorted(found) == sorted(expected) if model == "multi" else found == expected
-    with pytest.raises(UserError, match="exists"):
-        mybert.evaluate(model=models(model), data=data, output=output, suspects=form, bootstrap=0)
 
 
-def test_tools_show_no_pairs_in_doccano_and_no_choices(models, tmp_path, write_rows, any_model_is_trusted):
+def test_label_studio_shows_pairs(models, tmp_path, write_rows, any_model_is_trusted):
     draw = random.Random(0)
     rows = [
         {"text": "a film", "text_pair": " ".join(draw.choices(WORDS, k=5)), "label": draw.choice(["no", "yes"])}
         for _ in range(30)
     ]
     settings = {"model": models("pairs"), "data": write_rows("pairs.jsonl", rows), "bootstrap": 0}
-    with pytest.raises(UserError, match="doccano shows one text"):
-        mybert.evaluate(**settings, output=tmp_path / "scores", suspects="doccano")
-    assert not (tmp_path / "scores").exists()
     mybert.evaluate(**settings, output=tmp_path / "scores", suspects="label-studio")
     found = json.loads((tmp_path / "scores/suspects.json").read_text(encoding="utf-8"))
     assert all(row["data"]["text_pair"] and row["annotations"][0]["result"] for row in found)

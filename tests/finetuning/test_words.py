@@ -20,7 +20,7 @@ from transformers import BertTokenizer, pipeline
 
 from modeling_mybert import MyBertConfig, MyBertForTokenClassification
 from modeling_mybert.words_mybert import AddedTokens, WordSplitter
-from mybert.common.errors import UserError, warn_once
+from mybert.common.errors import warn_once
 from mybert.explanation.explainer import Explainer
 from mybert.inference.predictor import Predictor
 from mybert.rows.word_rules import learn_word_rules
@@ -191,13 +191,6 @@ def test_words_are_parts_of_the_text_in_order(text, sentences):
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(places))
     covered = {place for start, end in places for place in range(start, end)}
     assert all({*range(start, end)} <= covered for start, end in WordSplitter()(text))
-
-
-@pytest.mark.parametrize("rules", ["x", [1], {"left": 3}, {"words": 7}])
-def test_damaged_rules_are_refused(models, rules):
-    damaged = TokenClassification(TokenClassification.Options.of({}), MyBertConfig(word_rules=rules))
-    with pytest.raises(UserError, match=r"checkpoint model: word_rules must be an object"):
-        damaged.with_tokenizer(MyBertTokenizer(models.pieces), "model")
 
 
 @pytest.fixture
