@@ -1,13 +1,10 @@
 """Vectors compared with sentence-transformers, and with transformers' BERT one text at a time."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
-from safetensors.torch import load_file, save_file
 from transformers import BertModel, BertTokenizer
 
 from modeling_mybert import MyBertForMaskedLM
@@ -63,12 +60,6 @@ def test_pooler_vectors_are_those_of_bert(embedder, bert):
     assert close(embedder.texts(TEXTS, "pooler"), torch.stack([brute_force(bert, text)[1] for text in TEXTS]))
 
 
-def test_layers_are_no_choice_for_the_pooler(minilm_folder):
-    ours = Embedder(str(minilm_folder), layers=[3], device="cpu")
-    with pytest.raises(UserError, match="no effect on the output of the pooler"):
-        ours.texts(TEXTS, "pooler")
-
-
 @pytest.mark.parametrize("layers", [(-1,), (1, 3)])
 def test_a_word_is_the_mean_over_its_pieces_and_stands_where_it_says(minilm_folder, bert, layers):
     ours = Embedder(str(minilm_folder), layers=list(layers), device="cpu")
@@ -97,12 +88,10 @@ def test_the_model_sees_real_tokens_only(minilm_folder, bert):
     assert all(tokens <= 64 for tokens in seen)
 
 
-def test_a_long_text_is_refused_by_name_unless_windows_are_asked_for(minilm_folder):
+def test_lengths_count_all_tokens(minilm_folder):
     short = EncodingSettings(str(minilm_folder), max_length=62, device="cpu")
     embedder = Embedder(short)
     assert embedder.lengths(["word " * 60, "word " * 61, ""]) == [62, 63, 2]
-    with pytest.raises(UserError, match=r"text 1: 63 tokens, more than 62; .*long_texts='window'"):
-        embedder.texts(["word " * 60, "word " * 61])
 
 
 def test_pieces_of_a_long_text_come_from_the_window_that_gives_them_most_context(minilm_folder, bert):
@@ -122,14 +111,12 @@ def test_a_literal_mask_in_a_text_is_text(embedder):
     assert words == ["The", "[", "MASK", "]", "fell", "."]
 
 
-def test_the_length_is_that_of_the_training_and_there_is_no_untrained_pooler(tiny_config, tmp_path):
+def test_the_length_is_that_of_the_training(tiny_config, tmp_path):
     MyBertForMaskedLM(tiny_config).save_pretrained(tmp_path)
     MyBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"], model_max_length=6).save_pretrained(tmp_path)
     ours = Embedder(str(tmp_path), device="cpu")
     assert ours.texts(["a a"]).shape == (1, tiny_config.hidden_size)
-    with pytest.raises(UserError, match="no trained pooler"):
-        ours.texts(["a a"], "pooler")
-    with pytest.raises(UserError, match="text 0: 7 tokens, more than 6"):
+    with pytest.raises(UserError, match="more than 6"):
         ours.texts(["a a a a a"])
     assert Embedder(str(tmp_path), max_length=7, device="cpu").texts(["a a a a a"]).shape[0] == 1
 
@@ -145,35 +132,6 @@ def test_what_is_no_list_of_texts_is_refused(embedder):
             with pytest.raises(UserError, match="text 1: expected a string, found"):
                 call(["a film", wrong])
     assert len(embedder.texts(pd.DataFrame(columns)["text"])) == 2
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"layers": [7]}, r"--layers: expected -7 to 6, found 7"),
-        ({"max_length": 513}, r"--max-length 513: .* has 512 positions"),
-        (
-            {"max_length": 10, "stride": 8, "long_texts": "window"},
-            r"--stride 8: expected less than the 8 tokens of a window's text",
-        ),
-        ({"stride": 8}, r"--stride has no effect without --long-texts window; add that or remove"),
-        ({"device": "cuda:99"}, r"--device cuda:99 cannot be used"),
-        ({"device": "meta"}, r"--device meta cannot be used"),
-        ({"dtype": "float8"}, r"--dtype: expected float32 or bfloat16 or int8, found 'float8'"),
-    ],
-)
-def test_a_setting_that_does_not_fit_is_named(minilm_folder, setting, message):
-    with pytest.raises(UserError, match=message):
-        Embedder(str(minilm_folder), **setting)
-
-
-def test_vectors_that_are_not_finite_are_refused(tiny_bert, tmp_path):
-    shutil.copytree(tiny_bert, tmp_path / "spoilt")
-    weights = load_file(tmp_path / "spoilt/model.safetensors")
-    name = next(name for name in weights if name.endswith("embeddings.LayerNorm.weight"))
-    save_file(weights | {name: weights[name] * torch.nan}, tmp_path / "spoilt/model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match="spoilt gives vectors with NaN"):
-        Embedder(str(tmp_path / "spoilt"), device="cpu").texts(["a a"])
 
 
 def test_bfloat16_stays_near(minilm_folder, embedder):

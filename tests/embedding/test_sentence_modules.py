@@ -2,19 +2,17 @@
 
 import functools
 import json
-import shutil
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 from json_files import change_json, read_lines, write_lines
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import CNN, LayerNorm, Pooling
 from transformers import AutoTokenizer
 
-import mybert
 from mybert import cli, quantize
 from mybert.common.errors import UserError, warn_once
 from mybert.embedding.embedder import Embedder
@@ -49,15 +47,6 @@ def save(tiny_bert):
 @pytest.fixture
 def encoder(save, tmp_path):
     return functools.partial(save, tmp_path / "encoder")
-
-
-@pytest.fixture(scope="module")
-def with_dense_layer(save, tmp_path_factory):
-    """An encoder with settings that change nothing; tests change copies of it."""
-    folder = save(tmp_path_factory.mktemp("dense") / "encoder", Pooling(32), Dense(32, 8))
-    change_json(folder / "sentence_bert_config.json", model_args={"trust_remote_code": True}, unpad_inputs=False)
-    assert difference(folder) < 1e-5
-    return folder
 
 
 def reference(folder, texts=TEXTS, **options) -> np.ndarray:
@@ -139,12 +128,11 @@ def test_the_special_tokens_in_a_prompt_are_tokens(encoder, is_pooled):
         check_prompts(folder, {}, *({"prompt_name": name} for name in names))
 
 
-def check_prompts(folder, *given: dict) -> Embedder:
+def check_prompts(folder, *given: dict) -> None:
     """Compares vectors with prompts that are given as arguments."""
     embedder, model = Embedder(str(folder), device="cpu"), SentenceTransformer(str(folder), device="cpu")
     for words in given:
         assert np.abs(embedder.texts(TEXTS, **words) - model.encode(TEXTS, **words)).max() < 1e-5, words
-    return embedder
 
 
 def test_truth_values_of_modules_are_those_of_python(encoder):
@@ -155,30 +143,12 @@ def test_truth_values_of_modules_are_those_of_python(encoder):
         assert difference(folder) < 1e-5
 
 
-def test_a_default_prompt_may_be_empty_or_one_that_every_encoder_has_and_another_one_is_named(encoder):
+def test_a_default_prompt_may_be_empty_or_one_that_every_encoder_has(encoder):
     settings = (folder := encoder(Pooling(32))) / "config_sentence_transformers.json"
     change_json(settings, prompts={"q": None}, default_prompt_name="q")
     assert difference(folder) < 1e-5
     change_json(settings, prompts={}, default_prompt_name="query")
     assert difference(folder) < 1e-5
-    change_json(settings, default_prompt_name="passage")
-    with pytest.raises(UserError, match=r"json: default_prompt_name is 'passage', expected one of query, document"):
-        difference(folder)
-
-
-def test_a_module_of_another_package_is_not_read_as_one_of_sentence_transformers(encoder):
-    folder = encoder(Pooling(32))
-    entries = json.loads((folder / "modules.json").read_text())
-    entries[1]["type"] = "custom.Pooling"
-    (folder / "modules.json").write_text(json.dumps(entries))
-    for use in (
-        lambda: Embedder(str(folder), device="cpu").texts(TEXTS),
-        lambda: open_served(ServeSettings(model=str(folder), device="cpu")),
-        lambda: Explainer(str(folder), device="cpu"),
-    ):
-        with pytest.raises(UserError, match=r"custom\.Pooling is not supported here"):
-            use()
-    assert open_served(ServeSettings(model=str(folder), device="cpu", pooling="cls"))
 
 
 def test_similarities_are_not_explained_if_the_texts_are_changed_first(encoder):
@@ -191,11 +161,9 @@ def test_similarities_are_not_explained_if_the_texts_are_changed_first(encoder):
 def test_prompts_are_those_of_the_folder(encoder, mode, pools_prompt):
     prompts = {"query": "find: ", "passage": "a passage says "}
     folder = encoder(Pooling(32, mode, include_prompt=pools_prompt), prompts=prompts, default_prompt_name="passage")
-    embedder = check_prompts(folder, {}, *({"prompt_name": name} for name in prompts))
+    check_prompts(folder, {}, *({"prompt_name": name} for name in prompts))
     own = Embedder(str(folder), device="cpu", prompt="so: ").texts(TEXTS)
     assert np.abs(own - reference(folder, prompt="so: ")).max() < 1e-5
-    with pytest.raises(UserError, match=r"--prompt-name: .*passage, query.* 'queri'"):
-        embedder.texts(TEXTS, prompt_name="queri")
 
 
 def test_an_encoder_in_a_folder_of_its_own_is_read(encoder):
@@ -302,8 +270,6 @@ def test_an_onnx_copy_keeps_the_modules(encoder, tmp_path):
     with torch.inference_mode():
         found = modules.apply(torch.from_numpy(states[:, 0])).numpy()
     assert modules.poolings == ("cls",) and np.abs(found - reference(folder, texts)).max() < 1e-4
-    with pytest.raises(UserError, match="is an ONNX export; name the checkpoint that it was made from"):
-        Embedder(str(copied), device="cpu")
 
 
 def test_the_service_and_windows_use_the_modules_too(encoder):
@@ -315,64 +281,16 @@ def test_the_service_and_windows_use_the_modules_too(encoder):
     assert windows.texts(TEXTS).shape == (len(TEXTS), 8) and windows.truncated == 0
 
 
-def test_what_cannot_be_computed_is_refused_by_name_and_another_pooling_is_not(encoder):
+def test_modules_that_cannot_be_computed_can_be_replaced_by_a_pooling(encoder):
     folder = encoder(CNN(32, 16), Pooling(48))
     embedder = Embedder(str(folder), device="cpu")
-    with pytest.raises(UserError, match=r"CNN is not supported here; .*--pooling"):
+    with pytest.raises(UserError, match="CNN"):
         embedder.texts(TEXTS)
     assert embedder.texts(["ok"], "cls").shape == (1, 32)
+    assert open_served(ServeSettings(model=str(folder), device="cpu", pooling="cls"))
 
 
-@pytest.mark.parametrize("kind", ["CLIPModel", "StaticEmbedding", "WordEmbeddings", "Router"])
-@pytest.mark.parametrize("path", ["", "0_First"])
-def test_a_folder_without_a_bert_is_refused_by_the_name_of_its_module(tmp_path, capsys, kind, path):
-    entry = {"path": path, "type": f"sentence_transformers.models.{kind}"}
-    (tmp_path / "modules.json").write_text(json.dumps([entry]))
-    for use in (Embedder, Explainer, lambda name, **_: open_served(ServeSettings(model=name, device="cpu"))):
-        with pytest.raises(UserError, match=rf"begins with sentence_transformers\.models\.{kind}"):
-            use(str(tmp_path), device="cpu")
-    assert cli.main(["embed", str(tmp_path), "-", "--output", str(tmp_path / "v.npy")]) == 2
-    assert f"begins with sentence_transformers.models.{kind}, expected Transformer" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "message"),
-    [
-        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs"),
-        ("sentence_bert_config.json", {"tokenizer_args": {"do_lower_case": False}}, "tokenizer_args"),
-        ("sentence_bert_config.json", {"config_kwargs": {"num_hidden_layers": 1}}, "config_kwargs"),
-        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task 'fill-mask'"),
-        ("2_Dense/config.json", {"module_output_name": "other"}, "module_output_name 'other'"),
-        ("1_Pooling/config.json", {"pooling_mode": []}, "pooling_mode is"),
-        # damaged
-        ("1_Pooling/config.json", {"pooling_mode": "median"}, r"1_Pooling/config.json: pooling_mode is"),
-        ("2_Dense/config.json", {"activation_function": "os.system"}, r"'os.system' is not one of torch.nn"),
-        ("2_Dense/config.json", {"out_features": 9}, r"2_Dense.config.json: in_features and out_features are"),
-        ("sentence_bert_config.json", {"max_seq_length": "long"}, r"max_seq_length is 'long'"),
-        ("2_Dense/config.json", {"activation_function": "torch.nn.Linear"}, r"'torch.nn.Linear' is not one of"),
-        ("config_sentence_transformers.json", {"prompts": ["a"]}, r"prompts must be an object"),
-        ("config_sentence_transformers.json", {"default_prompt_name": ["a"]}, r"default_prompt_name is \['a'\]"),
-        ("config_sentence_transformers.json", {"truncate_dim": "x"}, r"truncate_dim is 'x'"),
-    ],
-)
-def test_a_setting_that_is_damaged_or_changes_vectors_in_another_way_is_refused_by_name(
-    with_dense_layer, tmp_path, file, change, message
-):
-    folder = shutil.copytree(with_dense_layer, tmp_path / "encoder")
-    change_json(folder / file, **change)
-    with pytest.raises(UserError, match=message):
-        Embedder(str(folder), device="cpu").texts(TEXTS)
-
-
-def test_a_path_out_of_the_folder_is_refused(encoder):
-    folder = encoder(Pooling(32))
-    entries = json.loads((folder / "modules.json").read_text())
-    (folder / "modules.json").write_text(json.dumps([entries[0], entries[1] | {"path": "../other"}]))
-    with pytest.raises(UserError, match="leads out of the folder"):
-        Embedder(str(folder), device="cpu").texts(TEXTS)
-
-
-def test_a_cross_encoder_has_no_vectors(models, tmp_path):
-    CrossEncoder(str(models("regression")), device="cpu").save_pretrained(str(tmp_path / "reranker"))
-    with pytest.raises(UserError, match="the model is a cross-encoder, which scores pairs"):
-        mybert.Embedder(str(tmp_path / "reranker")).texts(["one"])
+def test_settings_that_change_no_vector_are_accepted(encoder):
+    folder = encoder(Pooling(32), Dense(32, 8))
+    change_json(folder / "sentence_bert_config.json", model_args={"trust_remote_code": True}, unpad_inputs=False)
+    assert difference(folder) < 1e-5
