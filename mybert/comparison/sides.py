@@ -314,10 +314,12 @@ def _difference(rows: Rows, first: Rows, names: Sequence[str]) -> str:
         return ""
     for one, other in ((rows, first), (first, rows)):
         counts = Counter(_key(row, names) for row in other.inputs)
+        known = {*counts}
         for place, row in zip(one.places, one.inputs, strict=True):
             key = _key(row, names)
             counts[key] -= 1
             if counts[key] < 0:
                 text = short(" · ".join(json.loads(key)))
-                return f": {one.unit} {place} of {one.source} is not in {other.source}: {text}"
+                how = "repeats a row more often than" if key in known else "is not in"
+                return f": {one.unit} {place} of {one.source} {how} {other.source}: {text}"
     return ""
