@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from json_files import write_lines
 
 import modeling_mybert
+from mybert import quantize
 from tokenization import MyBertTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in range(94))]
@@ -31,3 +33,18 @@ def saved_head(tiny_config, tmp_path) -> Callable[..., Path]:
         return path
 
     return save
+
+
+@pytest.fixture(scope="session")
+def quantised(models, tmp_path_factory) -> Callable[[str], Path]:
+    """A function from a name of `models` to the folder of its int8 form, beside texts.jsonl."""
+    folder = tmp_path_factory.mktemp("int8")
+    texts = ("the great film sings", "ann bert in rome", "dull song, very dull song", "who is where? the sea!")
+    write_lines(folder / "texts.jsonl", [{"text": text} for text in texts * 8])
+
+    def quantised(name: str) -> Path:
+        if not (folder / name).exists():
+            quantize(model=str(models(name)), texts=[str(folder / "texts.jsonl")], output=str(folder / name))
+        return folder / name
+
+    return quantised

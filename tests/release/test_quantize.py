@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from json_files import write_lines
 from starlette.testclient import TestClient
 from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification
@@ -35,21 +34,7 @@ from mybert.serving.settings import ServeSettings
 from tokenization import MyBertTokenizer
 
 pytestmark = pytest.mark.skipif(int8_obstacle() is not None, reason=str(int8_obstacle()))
-TEXTS = ["the great film sings", "ann bert in rome", "dull song, very dull song", "who is where? the sea!"] * 8
-
-
-@pytest.fixture(scope="module")
-def quantised(models, tmp_path_factory):
-    """A function from a name of `models` to the folder of its int8 form."""
-    folder = tmp_path_factory.mktemp("int8")
-    write_lines(folder / "texts.jsonl", [{"text": text} for text in TEXTS])
-
-    def quantised(name: str):
-        if not (folder / name).exists():
-            quantize(model=str(models(name)), texts=[str(folder / "texts.jsonl")], output=str(folder / name))
-        return folder / name
-
-    return quantised
+TEXTS = ["the great film sings", "ann bert in rome", "dull song, very dull song", "who is where? the sea!"]
 
 
 LEAST_GELU = -0.1699712  # x Φ(x) at x = -0.7517916
@@ -157,14 +142,14 @@ def test_feedback_has_less_error_than_rounding_where_inputs_are_correlated():
 
 
 def test_vectors_are_close_to_float32_and_equal_with_and_without_padding(quantised, models):
-    vectors = Embedder(str(quantised("encoder"))).texts(TEXTS[:4])
-    exact = Embedder(str(models("encoder"))).texts(TEXTS[:4])
+    vectors = Embedder(str(quantised("encoder"))).texts(TEXTS)
+    exact = Embedder(str(models("encoder"))).texts(TEXTS)
     cosines = (vectors * exact).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(exact, axis=1)
     assert cosines.min() > 0.999
     assert not np.array_equal(vectors, exact)
     tokenizer = MyBertTokenizer.from_pretrained(quantised("encoder"))
     model = MyBertModel.from_pretrained(quantised("encoder"), add_pooling_layer=False).eval()
-    batch = tokenizer(TEXTS[:4], padding=True, return_tensors="pt")
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = model(**batch).last_hidden_state
     mask = batch["attention_mask"][..., None]
@@ -186,35 +171,10 @@ def test_a_folder_loads_again_with_any_auto_class_and_saves_the_same_weights(qua
 
 
 def test_predictions_are_close_to_those_of_the_float32_classifier(quantised, models):
-    both = (Predictor(str(folder))(TEXTS[:4]) for folder in (quantised("classifier"), models("classifier")))
+    both = (Predictor(str(folder))(TEXTS) for folder in (quantised("classifier"), models("classifier")))
     for int8, exact in zip(*both, strict=True):
         assert int8["scores"] == pytest.approx(exact["scores"], abs=0.03)
         assert int8["scores"] != exact["scores"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("export {} --output {}-out", "has int8 weights; name the checkpoint"),
-        ("merge {} {} --output {}-out", "has int8 weights; name the checkpoint"),
-        ("quantize {} --texts {}/../texts.jsonl --output {}-out", "has int8 weights; name the checkpoint"),
-        ("embed {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.npy", "leave out --device and --dtype"),
-        (
-            "finetune --model {} --task sentiment --train {}/../missing.jsonl --output {}-out",  # before rows are read
-            "has int8 weights, which cannot be trained; name the checkpoint",
-        ),
-        ("adapt {}/../texts.jsonl --model {} --output {}-out", "has int8 weights, which cannot be trained"),
-        (
-            "explain {} {}/../texts.jsonl --output {}-out.jsonl",
-            "int8 weights have no gradients; use --method occlusion",
-        ),
-        ("predict {} {}/../texts.jsonl --dtype bfloat16 --output {}-out.jsonl", "leave out --device and --dtype"),
-    ],
-)
-def test_commands_refuse_int8_weights(arguments, message, quantised, capsys):
-    folder = quantised("classifier")
-    assert cli.main(arguments.replace("{}", str(folder)).split()) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_model_refuses_training_and_gradients(quantised):
@@ -256,16 +216,6 @@ def test_a_machine_without_int8_products_says_so(lacking, quantised, models, mon
     assert not (tmp_path / "x").exists()
 
 
-def test_a_checkpoint_or_text_that_cannot_be_used_is_refused(models, tmp_path):
-    (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
-    bare = shutil.copytree(models("encoder"), tmp_path / "bare")
-    for name in ("tokenizer.json", "vocab.txt"):
-        (bare / name).unlink(missing_ok=True)
-    for model, message in ((models("encoder"), "no document holds text"), (bare, "has no tokenizer")):
-        with pytest.raises(UserError, match=message):
-            quantize(model=str(model), texts=[str(tmp_path / "empty.txt")], output=str(tmp_path / "out"))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_checkpoint_in_half_precision_is_quantised_as_its_float32_copy(dtype, quantised, models, tmp_path):
     folder, half = quantised("encoder"), shutil.copytree(models("encoder"), tmp_path / "half")
@@ -275,17 +225,8 @@ def test_a_checkpoint_in_half_precision_is_quantised_as_its_float32_copy(dtype, 
     vectors = []
     for name in ("half", "float"):
         quantize(model=str(tmp_path / name), texts=[str(folder / "../texts.jsonl")], output=str(tmp_path / f"{name}8"))
-        vectors.append(Embedder(str(tmp_path / f"{name}8")).texts(TEXTS[:4]))
+        vectors.append(Embedder(str(tmp_path / f"{name}8")).texts(TEXTS))
     assert np.corrcoef(*(each.ravel() for each in vectors))[0, 1] > 0.999  # calibration differs by rounding
-
-
-def test_damaged_weights_are_refused(quantised, models, tmp_path):
-    model = MyBertModel.from_pretrained(shutil.copytree(models("encoder"), tmp_path / "damaged"))
-    model.encoder.layer[1].output.dense.weight.data[3, 3] = torch.nan
-    model.save_pretrained(tmp_path / "damaged")
-    texts = [str(quantised("encoder") / "../texts.jsonl")]
-    with pytest.raises(UserError, match="NaN or infinity on the texts; its weights are damaged"):
-        quantize(model=str(tmp_path / "damaged"), texts=texts, output=str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -296,13 +237,10 @@ def test_a_model_in_another_data_type_says_so(dtype, quantised):
 
 
 @pytest.mark.parametrize("command", ["embed", "predict"])
-def test_dtype_int8_needs_an_int8_model(command, quantised, models, tmp_path, capsys):
-    texts = quantised("classifier") / "../texts.jsonl"
-    output = str(tmp_path / ("x.npy" if command == "embed" else "x.jsonl"))
-    arguments = [str(texts), "--dtype", "int8", "--output", output]
-    assert cli.main([command, str(models("classifier")), *arguments]) == 2
-    assert f"has no int8 weights; run `mybert quantize {models('classifier')} --texts" in capsys.readouterr().err
-    assert cli.main([command, str(quantised("classifier")), *arguments]) == 0
+def test_dtype_int8_is_that_of_an_int8_model(command, quantised, tmp_path):
+    folder = quantised("classifier")
+    words = [folder, folder / "../texts.jsonl", "--dtype", "int8", "--output", tmp_path / "x.jsonl"]
+    assert cli.main([command, *map(str, words)]) == 0
 
 
 def test_a_published_int8_model_is_verified_and_its_card_has_no_claim_of_bert(quantised, tmp_path, capsys):
