@@ -82,8 +82,10 @@ def _load_examples(folder: Path) -> datasets.Dataset:
     with _explain_damage(folder):
         examples = load_saved_dataset(str(folder))
     if not isinstance(examples, datasets.Dataset) or not set(_COLUMNS) <= set(examples.column_names):
-        columns = getattr(examples, "column_names", [])
-        raise UserError(f"{folder} must have the columns {', '.join(_COLUMNS)}; it has {columns}")
+        columns = ", ".join(getattr(examples, "column_names", [])) or "none"
+        raise UserError(
+            f"{folder} must have the columns {', '.join(_COLUMNS)}; it has {columns}; build one with `mybert corpus`"
+        )
     if not len(examples):
-        raise UserError(f"{folder} has no examples")
+        raise UserError(f"{folder} has no examples; build the corpus from more text")
     return examples

@@ -5,7 +5,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from transformers import BertTokenizer, set_seed
+from transformers import BertConfig, BertForPreTraining, BertTokenizer, set_seed
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
 from mybert.pretraining.arguments import PretrainingArguments
@@ -77,6 +77,21 @@ def corpus_folder(tmp_path_factory, pairs, tokenizer):
     pairs(40, seed=2).save_to_disk(folder / "validation")
     tokenizer.save_pretrained(folder / "tokenizer")
     return folder
+
+
+@pytest.fixture(scope="session")
+def save_bert():
+    """A function that saves a BERT of transformers, with the vocabulary of a tokenizer, and returns its folder."""
+
+    def save(tokenizer, folder: Path, positions: int = 32, dropout: float = 0.1) -> str:
+        dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+        sizes = SMALL | {"num_hidden_layers": 1, "max_position_embeddings": positions}
+        config = BertConfig(vocab_size=len(tokenizer), **sizes, **dropouts)
+        BertForPreTraining(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return str(folder)
+
+    return save
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import torch
 
 from modeling_mybert import MyBertConfig
 from mybert import cli
-from mybert.common.errors import UserError
 from mybert.common.quantities import with_unit
 from mybert.pretraining.planning import plan_command
 from mybert.pretraining.planning.measurement import StepTimes
@@ -84,28 +83,6 @@ def test_several_combinations_print_one_line_each_in_the_fastest_configuration_t
         ("large", "64", "FSDP, checkpointing"),
     ]
     assert found[3][3] == with_unit(sum(parallel_configs(settings(*argv), "large", 64)[3].memory.values()), "B")
-
-
-@pytest.mark.parametrize(
-    ("message", "argv"),
-    [
-        (
-            r"--tokens: expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found '3,3B'",
-            ["--tokens", "3,3B"],
-        ),
-        ("--peak-flops: expected a number from 1 to 1e24", ["--peak-flops", "0"]),
-        ("--memory: expected a number from 1 to 1e24", ["--memory", "80GB"]),
-        ("--bandwidth: expected a number from 1 to 1e24", ["--bandwidth", "nan"]),
-        ("--tokens: expected a number from 1 to 1e24", ["--tokens", "1e999"]),
-        (r"--devices: expected 1 to 1e9, found \[1, 0\]", ["--devices", "1", "0"]),
-        (r"--devices: expected one number with --time-budget", ["--time-budget", "1h", "--devices", "1", "8"]),
-        ("--memory has no effect with --time-budget", ["--time-budget", "1h", "--memory", "1G"]),
-        ("--vocab-size: expected 1", ["--vocab-size", "1" + "0" * 400]),
-    ],
-)
-def test_invalid_numbers_are_reported_in_one_line(message, argv):
-    with pytest.raises(UserError, match=message):
-        settings(*argv)
 
 
 def budget_rows(text):
@@ -187,13 +164,6 @@ def test_large_numbers_have_suffixes(tmp_path):
     (tmp_path / "plan.yaml").write_text("tokens: 3.3B\npeak_flops: 4.0e14\n")
     (read,) = parse_settings((PlanSettings,), ["--config", str(tmp_path / "plan.yaml")], "mybert plan")
     assert (read.tokens, read.peak_flops) == (3.3e9, 4e14)
-
-
-@pytest.mark.parametrize("name", ["size", "devices"])
-def test_an_empty_list_in_a_file_is_refused(name, tmp_path):
-    (tmp_path / "plan.yaml").write_text(f"{name}: []\n")
-    with pytest.raises(UserError, match=rf"--{name}: expected .*, found \[\]"):
-        settings("--config", str(tmp_path / "plan.yaml"))
 
 
 def test_the_tables_of_the_documentation_are_what_its_commands_print(capsys):

@@ -128,19 +128,6 @@ def test_a_run_on_text_may_evaluate_at_the_end_of_an_epoch(tmp_path):
     check_output(PretrainSettings(output=output, text=["a.txt"]), arguments)
 
 
-def test_a_tracker_that_is_not_installed_is_refused_before_the_corpus_is_built(one_document, tmp_path):
-    with pytest.raises(UserError, match="comet"):
-        mybert.pretrain(text=[one_document], output=tmp_path / "model", report_to=["comet_ml"], **QUICK)
-    assert [path.name for path in tmp_path.iterdir()] == ["novel.txt"]
-
-
-def test_a_budget_too_small_for_the_text_says_what_fits(one_document, tmp_path, monkeypatch):
-    monkeypatch.setattr(workflow, "_BUILDING", 10**6)
-    with pytest.raises(UserError, match=r"is too short for 12,000 words: .*; give [0-9]+m or more"):
-        mybert.pretrain(text=[one_document], output=tmp_path / "model", time_budget="1h", size="tiny", use_cpu=True)
-    assert not (tmp_path / "model-tokenizer").exists()
-
-
 def test_the_vocabulary_grows_with_the_text_and_holds_its_characters():
     sizes = [vocabulary_size(TextSize(100, words, 80)) for words in (10_000, 100_000, 10**6, 10**7, 10**10)]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1] <= 30_000 and all(size % 64 == 0 for size in sizes[:-1])

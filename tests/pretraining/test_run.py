@@ -3,14 +3,12 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import datasets
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from trained_runs import have_same_weights, read_log, read_results, steps_saved, weights_of
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertTokenizer
+from transformers import AutoTokenizer, BertForMaskedLM, BertForPreTraining, BertTokenizer
 
 from modeling_mybert import attention_mybert
 from mybert.artifacts.manifest import MANIFEST, read_manifest, write_json
@@ -25,26 +23,18 @@ from mybert.training import arguments as arguments_of_training
 from mybert.training.nonfinite import DeferredRead, NonFiniteSteps
 
 
-def bert_folder(tokenizer, folder, positions=32, dropout=0.1):
-    """A checkpoint of transformers' BERT with the tokenizer's vocabulary."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    dropouts = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=positions, **sizes, **dropouts)
-    BertForPreTraining(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def test_a_checkpoint_is_continued_with_words_in_place_of_unused_tokens(run, tokenizer, corpus_folder, tmp_path):
+def test_a_checkpoint_is_continued_with_words_in_place_of_unused_tokens(
+    run, tokenizer, save_bert, corpus_folder, tmp_path
+):
     vocab = tokenizer.get_vocab()
     vocab["covid"] = vocab.pop("[unused1]")
     corpus = shutil.copytree(corpus_folder, tmp_path / "corpus")
     BertTokenizer(vocab=dict(sorted(vocab.items(), key=lambda item: item[1]))).save_pretrained(corpus / "tokenizer")
-    run(corpus=corpus, init_from=bert_folder(tokenizer, tmp_path / "bert"), max_steps=1)
+    run(corpus=corpus, init_from=save_bert(tokenizer, tmp_path / "bert"), max_steps=1)
     assert AutoTokenizer.from_pretrained(tmp_path / "out").convert_tokens_to_ids("covid") == vocab["covid"]
     vocab["w0"], vocab["w1"] = vocab["w1"], vocab["w0"]
     BertTokenizer(vocab=dict(sorted(vocab.items(), key=lambda item: item[1]))).save_pretrained(corpus / "tokenizer")
-    with pytest.raises(UserError, match="another vocabulary"):
+    with pytest.raises(UserError, match="vocabulary"):
         run("other", corpus=corpus, init_from=str(tmp_path / "bert"), max_steps=1)
 
 
@@ -135,7 +125,7 @@ def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_check
     output = run(max_steps=2, resume=True)  # where nothing is
     for path in [*output.glob("checkpoint-*"), output / "model.safetensors"]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(UserError, match="has no checkpoint; start again with --overwrite"):
+    with pytest.raises(UserError, match="no checkpoint"):
         run(max_steps=2, resume=True)
     write_json(output / MANIFEST, read_manifest(output) | {"complete": False})
     run(max_steps=2, resume=True)
@@ -209,40 +199,29 @@ def test_a_corpus_without_held_out_documents_is_trained_on_without_evaluation(ru
 
 
 @pytest.mark.parametrize("family", ["bert", "mybert"])
-def test_training_continues_from_a_checkpoint_with_the_same_vocabulary(run, tokenizer, tmp_path, family):
+def test_training_continues_from_a_checkpoint_with_the_same_vocabulary(run, tokenizer, save_bert, tmp_path, family):
     start = tmp_path / "start"
     if family == "mybert":
         run(output=start, max_steps=1)
     else:
-        bert_folder(tokenizer, start)
+        save_bert(tokenizer, start)
     output = run(init_from=str(start), max_steps=1, learning_rate=0.0)
     lengths = [AutoTokenizer.from_pretrained(folder).model_max_length for folder in (start, output)]
     assert lengths[1] == (lengths[0] if family == "mybert" else 32), "of BERT, all positions count as trained"
     assert have_same_weights(output, start)
 
 
-def test_a_checkpoint_in_16_bits_is_trained_in_32(run, tokenizer, tmp_path):
-    start = bert_folder(tokenizer, tmp_path / "start")
+def test_a_checkpoint_in_16_bits_is_trained_in_32(run, tokenizer, save_bert, tmp_path):
+    start = save_bert(tokenizer, tmp_path / "start")
     BertForPreTraining.from_pretrained(start).to(torch.bfloat16).save_pretrained(start)
     found = weights_of(run(init_from=start, max_steps=1, learning_rate=0.0))
     assert {value.dtype for value in found.values()} == {torch.float32}
     assert all(torch.equal(found[name], value.float()) for name, value in weights_of(start).items())
 
 
-@pytest.mark.parametrize("renamed", ["_orig_mod.bert", "bert.encoder.layer.7"])
-def test_a_checkpoint_without_weights_of_the_encoder_is_refused(run, tokenizer, tmp_path, renamed):
-    start = Path(bert_folder(tokenizer, tmp_path / "start"))
-    weights = load_file(start / "model.safetensors")
-    old = "bert.encoder.layer.0" if "layer" in renamed else "bert"
-    save_file({name.replace(old, renamed, 1): value for name, value in weights.items()}, start / "model.safetensors")
-    with pytest.raises(UserError, match=r"lacks \d+ weights, such as bert\..*; they would be random"):
-        run(init_from=str(start), max_steps=1)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_missing_head_is_initialised_and_named(run, tokenizer, tmp_path, capsys):
+def test_a_missing_head_is_initialised_and_named(run, tokenizer, save_bert, tmp_path, capsys):
     start = tmp_path / "start"
-    model = BertForMaskedLM.from_pretrained(bert_folder(tokenizer, tmp_path / "both"))
+    model = BertForMaskedLM.from_pretrained(save_bert(tokenizer, tmp_path / "both"))
     model.config.words_weight = 6.5
     model.save_pretrained(start)
     tokenizer.save_pretrained(start)
@@ -255,61 +234,12 @@ def test_a_missing_head_is_initialised_and_named(run, tokenizer, tmp_path, capsy
     assert torch.equal(weights_of(output)[name], weights_of(tmp_path / "both")[name])
 
 
-def test_an_attention_backend_is_chosen_by_name(run, tmp_path, monkeypatch):
+def test_an_attention_backend_is_chosen_by_name(run, monkeypatch):
     used = []
     eager = attention_mybert.eager_attention_forward
     monkeypatch.setattr(attention_mybert, "eager_attention_forward", lambda *a, **k: used.append(1) or eager(*a, **k))
     run(max_steps=1, attn_implementation="eager", dropout=0.0)
     assert used
-    with pytest.raises(UserError, match="flash_attention_7"):
-        run(max_steps=1, output=tmp_path / "other", attn_implementation="flash_attention_7")
-
-
-def test_invalid_inputs_are_refused_before_anything_is_written(run, corpus_folder, tokenizer, pairs, tmp_path):
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"]
-    other = BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
-    no_columns = tmp_path / "text"
-    datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(no_columns)
-    too_high = tmp_path / "too_high"
-    pairs(3).save_to_disk(too_high)
-    other.save_pretrained(too_high / "tokenizer")
-    cut = Path(bert_folder(tokenizer, tmp_path / "cut"))
-    (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:1000])
-    (tmp_path / "filled").mkdir()
-    (tmp_path / "filled" / "mine.txt").write_text("keep me")
-    for message, values in [
-        ("does not exist", {"corpus": tmp_path / "nowhere"}),
-        ("is not a corpus", {"corpus": corpus_folder / "tokenizer"}),
-        ("is a file; build a corpus", {"corpus": tmp_path / "filled" / "mine.txt"}),
-        ("must have the columns input_ids, token_type_ids; it has .*text", {"corpus": no_columns}),
-        ("rebuild the corpus", {"corpus": too_high}),
-        ("another vocabulary", {"init_from": bert_folder(other, tmp_path / "other")}),
-        ("only 16 positions", {"init_from": bert_folder(tokenizer, tmp_path / "short", positions=16)}),
-        ("nowhere", {"init_from": str(tmp_path / "nowhere")}),
-        ("cut", {"init_from": str(cut)}),
-        ("has no run of", {"output": tmp_path / "filled", "resume": True}),
-    ]:
-        with pytest.raises(UserError, match=message):
-            run(**values)
-        assert not (tmp_path / "out").exists(), message
-    assert (tmp_path / "filled" / "mine.txt").read_text() == "keep me"
-
-
-def test_a_run_is_resumed_only_with_its_own_settings(run, corpus_folder, tmp_path):
-    run(max_steps=1)
-    changed = shutil.copytree(corpus_folder, tmp_path / "changed")
-    (changed / "more.txt").write_text("x")
-    for message, values in [
-        ("--mlm-probability is 0.3, the run was started with 0.15", {"mlm_probability": 0.3}),
-        ("--size is 'mini'", {"size": "mini"}),
-        ("--optim is 'adafactor', the run was started with 'adamw_torch", {"optim": "adafactor"}),
-        ("--corpus .* has other content", {"corpus": changed}),
-    ]:
-        with pytest.raises(UserError, match=message):
-            run(max_steps=2, resume=True, **values)
-    run(max_steps=1, overwrite=True, save_only_model=True)
-    with pytest.raises(UserError, match="no optimizer state"):
-        run(max_steps=2, resume=True)
 
 
 def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_path, monkeypatch):
@@ -320,7 +250,7 @@ def test_a_last_step_that_is_neither_logged_nor_saved_is_checked_too(run, tmp_pa
 
     monkeypatch.setattr(NonFiniteSteps, "check_gradient", check_later)
     quiet = {"save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no"}
-    with pytest.raises(UserError, match="step 3: the gradient norm is nan"):
+    with pytest.raises(UserError, match="step 3"):
         run(max_steps=3, **quiet)
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
@@ -332,9 +262,9 @@ ACCELERATE += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_proc
 
 @pytest.mark.parametrize("launcher", [TORCHRUN, ACCELERATE], ids=["torchrun", "accelerate launch"])
 def test_the_command_on_two_processes_gives_the_model_of_one(
-    run, start_processes, corpus_folder, tokenizer, tmp_path, launcher
+    run, start_processes, corpus_folder, tokenizer, save_bert, tmp_path, launcher
 ):
-    start = bert_folder(tokenizer, tmp_path / "start", dropout=0.0)
+    start = save_bert(tokenizer, tmp_path / "start", dropout=0.0)
     arguments = {"max_steps": 12, "learning_rate": 1e-3, "whole_word_masking": True}  # 10 steps are an epoch
     alone = run(init_from=start, output=tmp_path / "alone", per_device_train_batch_size=20, **arguments)
     words = ["--corpus", corpus_folder, "--output", tmp_path / "out", "--init-from", start, "--whole-word-masking"]

@@ -14,7 +14,6 @@ from accelerate import Accelerator
 from trained_runs import read_log, read_results, steps_saved
 
 from modeling_mybert import MyBertConfig
-from mybert import cli
 from mybert.common.errors import UserError
 from mybert.pretraining import time_budget
 from mybert.pretraining.arguments import PretrainingArguments, given_options
@@ -152,11 +151,15 @@ def test_a_process_starts_before_its_imports(monkeypatch):
     assert time_budget.process_start() < IMPORTED - 0.5, "conftest.py has imported torch before"
 
 
-def test_the_command_counts_from_the_start_of_its_process(corpus_folder, tmp_path, ticks, monkeypatch, capsys):
-    monkeypatch.setattr(time_budget, "process_start", lambda: ticks.now - 3600)
-    words = ["--corpus", corpus_folder, "--output", tmp_path / "out", "--use-cpu", "--time-budget", "30s"]
-    assert cli.main(["pretrain", *map(str, words)]) == 2
-    assert "preparation, evaluation and saving take 1 h" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("age", "budget", "message"), [(3600, "30s", "take 1 h; … ; give 6190s or more"), (0, "6s", "; give … s or more")]
+)
+def test_a_budget_is_refused_if_nothing_is_left_of_it_since_the_start_of_the_process(
+    corpus_folder, ticks, monkeypatch, assert_refused, age, budget, message
+):
+    monkeypatch.setattr(time_budget, "process_start", lambda: ticks.now - age)
+    words = ["pretrain", "--corpus", corpus_folder, "--output", "out", "--use-cpu", "--time-budget", budget]
+    assert_refused(words, f"is too short: preparation, evaluation and saving … {message}")
 
 
 def test_a_run_ends_with_its_budget_and_completes_every_schedule(run, ticks, capsys):
@@ -415,27 +418,14 @@ def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_th
     assert "no step is left to train" in capsys.readouterr().out
     for damage in ("{", "[]", json.dumps(plan | {"field_of_another_version": 1})):
         (cut / "budget.json").write_text(damage)
-        with pytest.raises(UserError, match=r"budget\.json is .*start again with --overwrite"):
+        with pytest.raises(UserError, match=r"budget\.json .*--overwrite"):
             run("cut", resume=True, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("budget", "message"),
-    [
-        ("6s", "is too short: preparation, evaluation and saving take .*; give [0-9]+s or more"),
-        ("soon", "--time-budget: expected a time like 90s"),
-    ],
-)
-def test_a_budget_that_is_too_short_or_no_time_is_refused(run, tmp_path, budget, message):
-    with pytest.raises(UserError, match=message):
-        run(time_budget=budget)
-    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_given_to_a_resumed_run_is_compared_with_its_plan(run):
     run(size="tiny", **QUICK)
     for name, value in {"learning_rate": 1e-5, "dropout": 0.3}.items():
-        with pytest.raises(UserError, match=f"--resume: --{name.replace('_', '-')} is .*, the run was started with"):
+        with pytest.raises(UserError, match=f"--{name.replace('_', '-')}"):
             run(size="tiny", resume=True, **QUICK, **{name: value})
 
 
@@ -445,7 +435,7 @@ def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):
         shutil.rmtree(path)
     for name, change in {"manifest.json": {"complete": False}, "budget.json": {"seconds": 7.8}}.items():
         (output / name).write_text(json.dumps(json.loads((output / name).read_text()) | change))
-    with pytest.raises(UserError, match=r"--resume: [78]\S* s of the time budget of 8 s are used.*no checkpoint"):
+    with pytest.raises(UserError, match=r"time budget of 8 s .*no checkpoint"):
         run(size="tiny", resume=True, **QUICK)
 
 

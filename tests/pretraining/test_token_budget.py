@@ -56,10 +56,6 @@ def test_processes_hardly_wait_for_each_other(processes):
     assert idle[0] < 0.02 < idle[1]
 
 
-@pytest.mark.parametrize(
-    ("max_tokens", "message"),
-    [(30, "the longest example has 32 tokens"), (33, "cannot be cut into")],
-)
-def test_a_budget_that_cannot_be_kept_is_refused(max_tokens, message):
-    with pytest.raises(UserError, match=message):
-        TokenBudget(np.array([32, 3, 3, 3, 3, 3]), max_tokens, seed=0)
+def test_a_budget_that_cannot_be_kept_is_refused():
+    with pytest.raises(UserError, match="choose another --max-tokens-per-batch"):
+        TokenBudget(np.array([32, 3, 3, 3, 3, 3]), 33, seed=0)

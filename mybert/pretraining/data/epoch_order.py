@@ -53,7 +53,10 @@ class TokenBudget:
     def __init__(self, lengths: np.ndarray, max_tokens: int, seed: int, multiple: int = 1):
         longest, total = int(lengths.max()), int(lengths.sum())
         if max_tokens < longest:
-            raise UserError(f"max_tokens_per_batch is {max_tokens}, but the longest example has {longest} tokens")
+            raise UserError(
+                f"--max-tokens-per-batch: expected {longest} or more, the length of the longest example, found "
+                f"{max_tokens}"
+            )
         needed = -(-total // (max_tokens - longest + 1))
         self.batches = -(-needed // multiple) * multiple
         if self.batches * longest > total:
