@@ -1,4 +1,4 @@
-"""`mybert score`: lines, minimal pairs, masked words and mistakes."""
+"""`mybert score`: lines, minimal pairs and masked words."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from json_files import read_lines, write_lines
 
 import mybert
-from mybert import Scorer, cli
+from mybert import Scorer
 
 
 def test_each_line_has_the_scores_of_its_text_and_the_table_those_of_the_corpus(folders, tmp_path):
@@ -89,40 +89,6 @@ def test_masked_words_of_a_corpus_give_accuracy_and_bits_per_character(folders, 
     nats = -sum(score.log_probability for score in expected)
     characters = sum(score.characters for score in expected)
     assert result.metrics["bits_per_character"] == pytest.approx(nats / math.log(2) / characters, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        ('{"text": "one"}\n{"text": " "}\n', (), "line 2: empty text"),
-        ('{"text": "one"}\n{"text": "\u200d"}\n', (), "line 2: no token"),
-        (
-            '{"good": "one", "worse": "on"}\n',
-            ("--pairs", "good,bad"),
-            "no text in column 'bad' (there are 'good', 'worse'; choose two by --pairs A,B)",
-        ),
-        (
-            '{"better": "one", "bad": "on"}\n',
-            ("--pairs", "good,bad"),
-            "no column 'good' (there are 'better', 'bad'; choose two by --pairs A,B)",
-        ),
-        ('{"good": "one", "bad": ""}\n', ("--pairs", "good,bad"), "line 1: empty text (column 'bad')"),
-        ('{"good": "one", "bad": 1}\n', ("--pairs", "good,bad"), "line 1: no text in column 'bad'; correct it"),
-        ('{"good": "one"}\n', ("--pairs", "good"), "two columns such as good,bad"),
-        ('{"good": "one"}\n', ("--pairs", "good,bad", "--masking", "whole-word"), "--pairs compares whole texts"),
-        ('{"text": "one"}\n', ("--max-length", "129"), " has 128 positions"),
-    ],
-)
-def test_mistakes_are_refused_and_leave_nothing_behind(content, options, message, folders, tmp_path, capsys):
-    (tmp_path / "in.jsonl").write_text(content)
-    status = cli.main(
-        ["score", str(folders["stock"]), f"{tmp_path}/in.jsonl", "--output", f"{tmp_path}/out.jsonl", *options]
-    )
-    error = capsys.readouterr().err
-    assert status == 2
-    assert message in error
-    assert len(error.strip().splitlines()) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
 
 
 def test_texts_without_tokens_are_skipped_and_counted(folders, tmp_path):

@@ -302,19 +302,6 @@ def test_requests_need_the_key_and_it_is_never_shown(serve, monkeypatch, capsys)
     assert "sesame" not in "".join(capsys.readouterr())
 
 
-def test_a_taken_port_is_a_mistake_of_the_user(serve, models):
-    port = int(serve("encoder", **LIMITS).url.rpartition(":")[2])
-    with pytest.raises(
-        UserError, match=f"--host 127.0.0.1 --port {port}: Address already in use; name another --port"
-    ):
-        run.build_server(ServeSettings(str(models("encoder")), port=port))
-
-
-def test_an_address_of_another_computer_is_named_as_the_host(models):
-    with pytest.raises(UserError, match=r"--host 192.0.2.1 --port \d+: .*another --host"):  # RFC 5737
-        run.build_server(ServeSettings(str(models("encoder")), host="192.0.2.1", port=0))
-
-
 def test_a_request_of_another_method_or_without_the_field_names_the_right_one(serve):
     service = serve("classifier")
     assert service.client.get("/predict").json()["error"] == "GET is not supported here; use POST"

@@ -8,8 +8,6 @@ from json_files import write_lines
 
 import mybert
 from mybert import Index
-from mybert.common.errors import UserError
-from mybert.serving.settings import ServeSettings
 
 DOCUMENTS = [
     {"id": f"d{number}", "title": animal, "text": f"{animal} {verb}", "lang": "en" if number % 2 else "de"}
@@ -69,13 +67,6 @@ def test_documents_that_are_added_are_found_at_once(service, index, models):
     info = service.client.get("/info").json()
     assert info["routes"] == ["/", "/search"] and info["index"]["documents"] == len(DOCUMENTS) + 1
     assert info["index"]["reranker"] == str(models("regression"))
-
-
-def test_settings_without_effect_are_refused(index, models):
-    with pytest.raises(UserError, match="--pooling has no effect on an index"):
-        ServeSettings(str(index), pooling="mean")
-    with pytest.raises(UserError, match="--reranker has no effect on a checkpoint"):
-        ServeSettings(str(models("encoder")), reranker="x")
 
 
 def test_an_index_that_is_moved_or_made_again_while_it_is_served(serve, index, tiny_bert, tmp_path):
