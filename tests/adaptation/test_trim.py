@@ -1,6 +1,7 @@
 """`mybert trim`: smaller vocabularies with equal outputs, for every head."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,6 @@ from tiny_domain import CONFIG, PIECES, make_documents, write_documents
 
 import modeling_mybert
 from mybert.adaptation.settings import TrimSettings
-from mybert.common.errors import UserError
 from mybert.workflows.trim import _needed_pieces, _trim_tokenizer, trim
 from tokenization import MyBertTokenizer
 
@@ -35,12 +35,22 @@ def save(head: str, folder, **settings) -> str:
     return str(folder)
 
 
+@pytest.fixture
+def small(tmp_path):
+    """A function from a model and the documents for which it is trimmed to the new folder."""
+
+    def call(model: Path | str, documents: list[str], name: str = "small") -> Path:
+        texts = write_documents(tmp_path / f"{name}.jsonl", documents)
+        return trim(TrimSettings([texts], model=str(model), output=str(tmp_path / name)))
+
+    return call
+
+
 @pytest.mark.parametrize("head", HEADS)
-def test_outputs_on_the_text_are_equal_with_every_head(head, tmp_path):
+def test_outputs_on_the_text_are_equal_with_every_head(head, small, tmp_path):
     documents = make_documents(6)
     model = save(head, tmp_path / "model")
-    texts = write_documents(tmp_path / "texts.jsonl", documents)
-    folder = trim(TrimSettings([texts], model=model, output=str(tmp_path / "small")))
+    folder = small(model, documents)
     cls = getattr(modeling_mybert, head)
     old, new = cls.from_pretrained(model).eval(), cls.from_pretrained(folder).eval()
     before, after = MyBertTokenizer.from_pretrained(model), transformers.BertTokenizer.from_pretrained(folder)
@@ -67,10 +77,8 @@ def test_outputs_on_the_text_are_equal_with_every_head(head, tmp_path):
                     torch.testing.assert_close(value[..., kept], found[name])
 
 
-def test_the_manifest_says_what_was_saved(tmp_path):
-    model = save("MyBertForMaskedLM", tmp_path / "model")
-    texts = write_documents(tmp_path / "texts.jsonl", make_documents(3))
-    folder = trim(TrimSettings([texts], model=model, output=str(tmp_path / "small")))
+def test_the_manifest_says_what_was_saved(small, tmp_path):
+    folder = small(save("MyBertForMaskedLM", tmp_path / "model"), make_documents(3))
     found = json.loads((folder / "manifest.json").read_text())["trimmed"]
     left = len(MyBertTokenizer.from_pretrained(folder))
     rows = found["before"]["tokens"] - left
@@ -79,7 +87,7 @@ def test_the_manifest_says_what_was_saved(tmp_path):
     assert found["before"]["bytes"] - found["after"]["bytes"] == 4 * rows * (CONFIG["hidden_size"] + 1)
 
 
-def test_the_card_marks_the_scores_of_the_parent(tmp_path):
+def test_the_card_marks_the_scores_of_the_parent(small, tmp_path):
     from mybert.release.card.model_card import write_card
     from mybert.release.hub.bundle import make_bundle
     from mybert.release.settings import PushSettings
@@ -87,10 +95,7 @@ def test_the_card_marks_the_scores_of_the_parent(tmp_path):
     model = save("MyBertForSequenceClassification", tmp_path / "model")
     results = {"task": "text-classification", "validation": {"metrics": {"accuracy": 0.4321}, "rows": 7}}
     (tmp_path / "model" / "results.json").write_text(json.dumps(results))
-    first = write_documents(tmp_path / "texts.jsonl", [*make_documents(3), "zebra"])
-    second = write_documents(tmp_path / "fewer.jsonl", make_documents(3))
-    trim(TrimSettings([first], model=model, output=str(tmp_path / "small")))
-    trim(TrimSettings([second], model=str(tmp_path / "small"), output=str(tmp_path / "smaller")))
+    small(small(model, [*make_documents(3), "zebra"]), make_documents(3), "smaller")
     for name in ("small", "smaller"):
         settings = PushSettings(str(tmp_path / name), "me/small")
         card = write_card(make_bundle(settings, tmp_path / f"bundle of {name}"), settings, "v1", "Checked.")
@@ -101,7 +106,7 @@ def test_the_card_marks_the_scores_of_the_parent(tmp_path):
         assert card.data.eval_results is None  # the metadata has scores of this model only
 
 
-def test_token_ids_of_the_configuration_follow_their_tokens(tmp_path):
+def test_token_ids_of_the_configuration_follow_their_tokens(small, tmp_path):
     pieces = ["zebra", "##zz", *(piece for piece in dict.fromkeys(EXTRA) if piece not in ("zebra", "##zz"))]
     torch.manual_seed(0)
     config = modeling_mybert.MyBertConfig(
@@ -109,8 +114,7 @@ def test_token_ids_of_the_configuration_follow_their_tokens(tmp_path):
     )
     modeling_mybert.MyBertModel(config).save_pretrained(tmp_path / "model")
     MyBertTokenizer(pieces).save_pretrained(tmp_path / "model")
-    texts = write_documents(tmp_path / "texts.jsonl", make_documents(3))
-    folder = trim(TrimSettings([texts], model=str(tmp_path / "model"), output=str(tmp_path / "small")))
+    folder = small(tmp_path / "model", make_documents(3))
     config, tokenizer = modeling_mybert.MyBertConfig.from_pretrained(folder), MyBertTokenizer.from_pretrained(folder)
     assert (config.pad_token_id, config.eos_token_id) == (tokenizer.pad_token_id, tokenizer.sep_token_id) == (0, 3)
 
@@ -124,7 +128,7 @@ def test_a_word_that_the_vocabulary_cannot_spell_stays_unknown():
 
 
 @pytest.mark.parametrize("word", ["zebrabarrel", "Zébrabarrel"])
-def test_words_of_add_tokens_stay(word, tmp_path):
+def test_words_of_add_tokens_stay(word, small, tmp_path):
     model = save("MyBertModel", tmp_path / "model")
     tokenizer = MyBertTokenizer.from_pretrained(model)
     tokenizer.add_tokens([word])
@@ -133,13 +137,12 @@ def test_words_of_add_tokens_stay(word, tmp_path):
     bert.save_pretrained(model)
     tokenizer.save_pretrained(model)
     (tmp_path / "model" / "vocab.txt").unlink(missing_ok=True)
-    texts = write_documents(tmp_path / "texts.jsonl", ["the oil", *["in and"] * 16, "in zebrabarrel [SEP] and"])
-    folder = trim(TrimSettings([texts], model=model, output=str(tmp_path / "small")))
-    small = MyBertTokenizer.from_pretrained(folder)
-    assert small.tokenize("in zebrabarrel [SEP]") == ["in", "zebrabarrel", "[SEP]"]
+    folder = small(model, ["the oil", *["in and"] * 16, "in zebrabarrel [SEP] and"])
+    trimmed = MyBertTokenizer.from_pretrained(folder)
+    assert trimmed.tokenize("in zebrabarrel [SEP]") == ["in", "zebrabarrel", "[SEP]"]
     rows = modeling_mybert.MyBertModel.from_pretrained(folder).get_input_embeddings().weight
     old = bert.get_input_embeddings().weight
-    assert torch.equal(rows[small(word).input_ids[1]], old[tokenizer(word).input_ids[1]])
+    assert torch.equal(rows[trimmed(word).input_ids[1]], old[tokenizer(word).input_ids[1]])
 
 
 @pytest.mark.parametrize(
@@ -154,36 +157,9 @@ def test_words_of_add_tokens_stay(word, tmp_path):
 def test_every_text_of_the_rows_of_a_task_can_still_be_read(task, row, tmp_path):
     model = save("MyBertModel", tmp_path / "model")
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    rows = {"task_data": str(tmp_path / "rows.jsonl"), "task": task}
-    folder = trim(TrimSettings(model=model, output=str(tmp_path / "small"), **rows))
+    rows = str(tmp_path / "rows.jsonl")
+    folder = trim(TrimSettings(model=model, output=str(tmp_path / "small"), task_data=rows, task=task))
     vocabulary = MyBertTokenizer.from_pretrained(folder).get_vocab()
     assert {"the", "tanker", "barrel"} <= vocabulary.keys()
     assert not {"zebra", "oil"} & vocabulary.keys()
     assert json.loads((folder / "manifest.json").read_text())["inputs"].keys() == {"model", "task_data-0"}
-
-
-def test_rows_of_another_task_are_answered_with_its_option(tmp_path):
-    model = save("MyBertModel", tmp_path / "model")
-    (tmp_path / "rows.jsonl").write_text('{"tokens": ["the", "tanker"], "tags": ["O", "O"]}\n')
-    settings = TrimSettings(task_data=[str(tmp_path / "rows.jsonl")], model=model, output=str(tmp_path / "out"))
-    with pytest.raises(UserError, match=r"has no column for 'text' .* or name another task by --task$"):
-        trim(settings)
-
-
-def test_bad_input_is_refused_and_nothing_is_left(tmp_path):
-    model = save("MyBertModel", tmp_path / "model")
-    everything = write_documents(tmp_path / "texts.jsonl", ["tanker xanker barrel zebra pipeline azz"])
-    texts = write_documents(tmp_path / "empty.jsonl", [" "])
-    for words in ({"inputs": [texts]}, {"task_data": [texts]}):
-        with pytest.raises(UserError, match="no document holds text"):
-            trim(TrimSettings(**words, model=model, output=str(tmp_path / "out")))
-    trimmed = trim(TrimSettings([everything], model=model, output=str(tmp_path / "small")))
-    with pytest.raises(UserError, match=r"the text needs all \d+ tokens of .*; there is nothing to trim"):
-        trim(TrimSettings([everything], model=str(trimmed), output=str(tmp_path / "out")))
-    with pytest.raises(UserError, match="--task-data"):
-        TrimSettings(model=model, output=str(tmp_path / "out"))
-    for name in ("tokenizer.json", "vocab.txt"):
-        (tmp_path / "model" / name).unlink()
-    with pytest.raises(UserError, match="has no tokenizer"):
-        trim(TrimSettings([everything], model=model, output=str(tmp_path / "out")))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "model", "small", "texts.jsonl"]
