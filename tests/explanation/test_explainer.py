@@ -16,7 +16,7 @@ from tiny_models import WORDS
 from transformers import AutoTokenizer, BertForSequenceClassification
 
 from modeling_mybert import MyBertForSequenceClassification
-from mybert import Embedder, Predictor, UserError, cli
+from mybert import Embedder, Predictor, cli
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import is_encoder
 from mybert.inference.checkpoint import open_checkpoint
@@ -262,34 +262,3 @@ def test_the_command_writes_lines_in_order_with_errors_in_place(models, tmp_path
     assert counts["rows"] == 3 and counts["explained scores"] == 2
     errors = [abs(line["explanations"][0]["completeness_error"]) for line in (lines[0], lines[2])]
     assert counts["completeness error, largest"] == max(errors)
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "message"),
-    [
-        ("classifier", ("--labels", "goood"), "--labels goood: the model has bad, good, odd"),
-        ("reader", ("--labels", "x"), "question-answering has no labels"),
-        ("classifier", ("--output", "why.pdf"), "--output: expected a file name in .html, .jsonl"),
-        (
-            "classifier",
-            ("--attention", "2", "--output", "why.jsonl"),
-            "--attention has no effect without --output .html",
-        ),
-        ("classifier", ("--method", "occlusion", "--steps", "8"), "--steps has no effect without --method integ"),
-        ("classifier", ("--method", "occlusion", "--tolerance", "0.1"), "--tolerance has no effect without --method"),
-    ],
-)
-def test_a_mistake_is_one_line_and_writes_nothing(models, tmp_path, capsys, monkeypatch, name, words, message):
-    monkeypatch.chdir(tmp_path)
-    row = {"question": "Who?", "context": CONTEXT} if name == "reader" else {"text": TEXTS[0]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    words = words if "--output" in words else (*words, "--output", "why.html")
-    assert cli.main(["explain", str(models(name)), "rows.jsonl", *words]) == 2
-    assert message in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
-
-
-def test_a_missing_package_is_named_with_its_extra(models, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "captum.attr", None)
-    with pytest.raises(UserError, match=r"needs captum: pip install 'mybert\[explain\]'"):
-        Explainer(models("classifier"))

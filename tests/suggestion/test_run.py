@@ -2,7 +2,6 @@
 
 import csv
 import random
-import re
 import shlex
 import shutil
 
@@ -76,39 +75,6 @@ def test_every_form_of_every_model(models, tmp_path, model, form):
             for region in row["predictions"][0]["result"]:
                 value = region["value"]
                 assert row["data"]["text"][value["start"] : value["end"]] == value["text"] and value["labels"]
-
-
-@pytest.mark.parametrize(
-    "model, words, message",
-    [
-        ("reader", ["--output", "o.jsonl"], "expected a model of text-classification .*, found question-answering in"),
-        ("regression", ["--output", "o.jsonl"], "found regression in"),
-        ("classifier", ["--output", "o.txt"], "--output: expected a file name in .jsonl, .csv, .json"),
-        (
-            "classifier",
-            ["--output", "o.json", "--format", "doccano"],
-            "in .jsonl for --format doccano",
-        ),
-        ("classifier", ["--output", "o.jsonl", "--labelled", "no.csv"], "no.csv: there is no such file"),
-        (
-            "classifier",
-            ["--output", "o.jsonl", "--labelled", "rows.jsonl"],
-            "no row is left that is unlike the labelled rows",
-        ),
-        ("classifier", [], "--output"),
-    ],
-)
-def test_mistakes_are_one_line(models, tmp_path, monkeypatch, capsys, model, words, message):
-    monkeypatch.chdir(tmp_path)
-    row = {"text": "a film", "context": "a great film", "question": "who"}
-    write_lines(tmp_path / "rows.jsonl", [row])
-    try:
-        assert cli.main(["suggest", str(models(model)), "rows.jsonl", *words]) != 0
-    except SystemExit as stop:
-        assert stop.code
-    error = capsys.readouterr().err
-    assert re.search(message, error), error
-    assert not list(tmp_path.glob("o.*"))
 
 
 @pytest.mark.parametrize("model", ["classifier", "multi", "tagger"])
