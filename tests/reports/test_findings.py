@@ -1,12 +1,10 @@
 """Each finding appears where its fault is, and stays away from good runs."""
 
-import json
-
 import pytest
 from stage_folders import EVALUATION, evaluation_log, losses, training_log, write_stage
 
 from modeling_mybert import MyBertConfig
-from mybert import UserError, cli, doctor
+from mybert import cli, doctor
 from mybert.reports.findings import closing_lines, findings_of
 from mybert.reports.pages.evaluation import score_summary
 from mybert.reports.stage_files import read_stage
@@ -353,8 +351,6 @@ def test_files_that_cannot_be_judged_do_not_fail_a_command_that_has_ended(tmp_pa
     folder = write_stage(tmp_path / "plateau", "pretrain", PLATEAU)
     report = write_report(folder)
     (folder / "results.json").write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match=r"results\.json"):
-        doctor(folder)
     assert closing_lines(folder) == f"the output is in {folder}\nopen {report} in a browser to see the results"
 
 
@@ -378,43 +374,9 @@ def test_a_run_that_has_just_begun_has_no_findings(tmp_path):
     assert findings_of(read_stage(folder)) == []
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]"])
-def test_a_folder_without_a_readable_manifest_is_refused(content, tmp_path):
-    if content is not None:
-        (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match=r"manifest\.json"):
-        read_stage(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("stage", "results"),
-    [
-        ("corpus", {}),
-        ("evaluate", {"metrics": {}}),
-        ("evaluate", {"metrics": {"accuracy": "high"}, "rows": 3}),
-        ("finetune", {"validation": {"metrics": {"accuracy": 1.0}}}),
-    ],
-)
-def test_a_folder_whose_files_lack_an_entry_is_refused_in_one_line(stage, results, tmp_path, capsys):
-    (tmp_path / "manifest.json").write_text(json.dumps({"stage": stage}))
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    assert cli.main(["doctor", str(tmp_path), "--report"]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and f"repeat `mybert {stage}`" in message
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_an_evaluation_that_has_not_finished_has_no_findings(tmp_path):
     (tmp_path / "manifest.json").write_text('{"stage": "evaluate"}')
     assert doctor(tmp_path) == []
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\xff\n", b"[" * 100_000 + b"\n", b'{"step": 1,\n{}\n'])
-def test_a_damaged_log_is_refused_with_its_line(content, tmp_path):
-    folder = write_stage(tmp_path / "run", "pretrain")
-    (folder / "log.jsonl").write_bytes(content)
-    with pytest.raises(UserError, match=r"log\.jsonl, line 1"):
-        doctor(folder)
 
 
 def test_the_half_written_last_line_of_a_running_stage_is_left_out(tmp_path):
