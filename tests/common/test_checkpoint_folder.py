@@ -4,8 +4,6 @@ import contextlib
 import os
 import shutil
 import socket
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -211,75 +209,3 @@ def test_a_duplicate_key_is_found_in_linear_time():
     keys = ",".join(f'"{number}": 0' for number in range(200_000))
     with pytest.raises(ValueError, match=r"'199999' is given twice"):
         parse_json(f'{{{keys}, "199999": 1}}', unique=True)
-
-
-MISSING = """
-predict {model} nofile.csv
-predict {model} nofile.txt --device cpu
-predict ./nofolder have.csv
-explain {model} nofile.csv --output o.html
-embed {model} nofile.txt --output o.npy
-embed {model} have.txt --output have.txt/o.npy
-search nofile.npy query
-search done query
-search {model} query
-score {model} nofile.txt --output o.jsonl
-finetune --task ner --model {model} --train nofile.conll --output o
-finetune --task sentiment --model owner/name --train nofile.csv --output o --max-steps 3
-finetune --task sentiment --model {model} --train have.csv --output done
-evaluate --model {model} --data nofile.csv --output o
-evaluate --model {model} --data have.csv --output have.csv
-pretrain --text nofile.txt --output o --max-steps 3
-pretrain --corpus nofolder --output o
-tokenizer no-match-*.txt --output o
-tokenizer have.txt --output done
-corpus have.txt --tokenizer ./nofolder --output o
-corpus have.txt --tokenizer done --output o
-adapt --model {model} nofile.txt --output o
-adapt --model {model} have.txt --words nofile.txt --output o
-trim --model {model} --task-data nofile.csv --output o
-distill --teacher ./nofolder --corpus done --output o
-demo ./nofolder
-serve ./nofolder
-export ./nofolder --output o
-merge {model} ./nofolder --output o
-quantize {model} --texts nofile.txt --output o
-push ./nofolder --repo-id a/b
-quickstart --output done
-quickstart --text nofile.txt
-pretrain --corpus done --output o --max-length 3
-finetune --task text-classification --model {model} --train have.csv --output o --learning-rate -1
-finetune --task text-classification --model {model} --train have.csv --output o --fp16 --bf16
-finetune --task text-classification --model {model} --train have.csv --output o --save-strategy steps
-finetune --task text-classification --model {model} --train have.csv --output o --push-to-hub
-pretrain --corpus done --output o --adam-beta1 1.5
-pretrain --corpus done --output o --warmup-steps -1
-pretrain --corpus done --output o --label-smoothing-factor 0.1
-adapt have.txt --model {model} --output o --max-grad-norm -1
-pretrain --corpus done --output o --report-to nonsense
-finetune --task text-classification --model {model} --train have.csv --output o --report-to none nonsense
-"""
-_NAMED = (
-    *("no-match", "nofile", "nofolder", "done", "have", "--max-length", "learning_rate", "--bf16 and --fp16"),
-    *("--save-strategy", "push_to_hub", "adam_beta1", "warmup_steps", "label_smoothing_factor", "max_grad_norm"),
-    *("--report-to: expected", "is no index"),
-)
-
-
-def test_every_command_names_a_missing_input_or_an_existing_output_before_large_imports(models, tmp_path):
-    for name in ("have.txt", "have.csv", "done/manifest.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("{}")
-    commands = [line.split() for line in MISSING.format(model=models("classifier")).strip().splitlines()]
-    script = f"""
-import sys
-from mybert import cli
-for command in {commands!r}:
-    print(cli.main(command), *{{"torch", "transformers", "datasets", "pandas", "pyarrow"}} & sys.modules.keys())
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    errors = done.stderr.splitlines()
-    assert done.stdout.splitlines() == ["2"] * len(commands), errors
-    for command, error in zip(commands, errors, strict=True):
-        assert error.startswith(f"mybert {command[0]}: error: "), command
-        assert any(name in error for name in _NAMED), error

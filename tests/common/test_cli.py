@@ -93,44 +93,11 @@ def test_an_unknown_flag_beside_help_shows_the_help(flag, capsys):
     assert ended.value.code == 0 and "usage: mybert embed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("pretrian", "unknown command 'pretrian'; did you mean 'pretrain'? (see `mybert --help`)"),
-        ("report", "unknown command 'report'; did you mean 'doctor'?"),
-        ("pretrain --learning-rat 1", "unknown argument '--learning-rat'; did you mean '--learning-rate'?"),
-        ("pretrain --device cpu", "did you mean '--use-cpu'?"),
-        ("adapt --model m --dry-run", "unknown argument '--dry-run'"),
-        ("pretrain --lr", "did you mean '--learning-rate'?"),
-        ("pretrain --batch_size=8", "did you mean '--per-device-train-batch-size'?"),
-        ("pretrain --size mina", "--size: expected tiny or mini or "),
-        ("pretrain --size mina", "found 'mina'; did you mean 'mini'?"),
-        ("finetune --task regression --model m --train t", "use --task text-classification --problem regression"),
-        (
-            "finetune --task sentimant --model m --train t",
-            "or qa or squad or swag, found 'sentimant'; did you mean",
-        ),
-        ("finetune --max_seq_length 128", "did you mean '--max-length'?"),
-        ("pretrain --epochs", "did you mean '--num-train-epochs'?"),
-        ("evaluate --test t.csv", "did you mean '--data'?"),  # other options are missing
-        ("predict model rows.csv --batch-size 8", "did you mean '--max-tokens-per-batch'?"),
-        ("doctor modle", "modle is not a folder; name the output folder of a stage; did you mean model?"),
-        ("adapt --text t.txt", "did you mean '--inputs'?"),
-        ("tokenizer corups.txt", "or - for texts on standard input); did you mean corpus.txt?"),
-        ("push modle --repo-id me/m", "name the folder of a trained model; did you mean model?"),
-    ],
-)
-def test_a_users_mistake_is_one_line_with_the_nearest_name_and_exit_status_2(
-    words, message, capsys, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "corpus.txt").touch()
-    corpus = ["--corpus", "nowhere"] if words.startswith("pretr") else []
-    output = [] if words.startswith(("push", "doctor")) else ["--output", "o"]
-    assert cli.main([*words.split(), *corpus, *output]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("mybert") and message in error and error.count("\n") == 1
+@pytest.mark.parametrize(("word", "meant"), [("pretrian", "pretrain"), ("report", "doctor")])
+def test_an_unknown_command_is_answered_by_the_nearest(word, meant, capsys):
+    assert cli.main([word]) == 2
+    message = f"unknown command '{word}'; did you mean '{meant}'? (see `mybert --help`)"
+    assert capsys.readouterr().err == f"mybert: error: {message}\n"
 
 
 @pytest.mark.parametrize("flag", ["--help", "--help-all"])
@@ -248,15 +215,6 @@ def test_commands_work_with_closed_streams_and_refuse_to_write_results_to_them(c
     assert status("--output", "out.csv") == 0
     assert (tmp_path / "out.csv").read_text(encoding="utf-8").startswith("label,")
     assert status() == (2 if 1 in closed else 0)
-
-
-@pytest.mark.parametrize(
-    "words", [["predict", "a\udcff", "b.csv"], ["search", "index", "--output=a\udcff"], ["search", "index", "a\udcff"]]
-)
-def test_words_that_are_not_utf_8_are_refused_in_one_line(words, capsys):
-    assert cli.main(words) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "a\\udcff' has bytes that are not UTF-8; rename the file or folder, or correct the text" in line
 
 
 def test_the_module_is_the_command_and_names_its_version():
