@@ -106,7 +106,8 @@ def _count_words(
             progress=bar.update,
         )
     if not word_counts:
-        raise UserError(f"{', '.join(settings.inputs)}: no words ({counted(seen['documents'], 'document')} read)")
+        read = counted(seen["documents"], "document")
+        raise UserError(f"{', '.join(settings.inputs)}: no words ({read} read); check the inputs and --text-column")
     if not tokenizer.strips_accents:
         return word_counts, RemovedMarks(0, [])
     return word_counts, removed_marks(marked, word_counts, tokenizer.backend_tokenizer)
