@@ -16,8 +16,8 @@ def _contents(folder: Path) -> dict[Path, bytes | bool]:
 def assert_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Callable:
     """A function from the words of a command, which is run in `tmp_path`, and a message.
 
-    The command must end with exit status 2, without a traceback, print `message` in the last line of standard
-    error, and change no file. " … " in a message stands for anything.
+    The command must end with exit status 2, without a traceback, print `message` in the last line of standard error
+    or in one of the reasons listed after it, and change no file. " … " in a message stands for anything.
     """
 
     def check(words: list, message: str) -> None:
@@ -25,9 +25,10 @@ def assert_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
         before = _contents(tmp_path)
         assert cli.main([*map(str, words)]) == 2
         output, errors = capsys.readouterr()
-        last = errors.splitlines()[-1]
-        assert last.startswith(f"mybert {words[0]}: error: ") and "Traceback" not in output + errors, errors
-        assert re.search(".*".join(map(re.escape, message.split(" … "))), last), last
+        start = errors.rindex(f"mybert {words[0]}: error: ")
+        _, *reasons = errors[start:].splitlines()
+        assert all(reason.startswith("  - ") for reason in reasons) and "Traceback" not in output + errors, errors
+        assert re.search(".*".join(map(re.escape, message.split(" … "))), errors[start:]), errors[start:]
         assert _contents(tmp_path) == before
 
     return check

@@ -16,7 +16,6 @@ from mybert.common.errors import UserError
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint
 from mybert.release.convert.companions import save_companions
 from mybert.release.hub.push import NOT_VERIFIED
-from mybert.release.settings import PushSettings
 
 
 def test_a_push_is_one_private_commit_of_the_whole_bundle_under_its_tag(hub, client, send, checkpoint, capsys):
@@ -162,22 +161,3 @@ def test_the_token_is_neither_printed_nor_sent_as_content(hub, client, send, cap
     printed = "".join(capfd.readouterr()) + caplog.text + str(caught.value)
     assert WRITER not in printed and "is odd" in printed
     assert all(WRITER.encode() not in data for data in hub.repos[REPO].files().values())
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"repo_id": "no-owner"}, "owner/name"),
-        ({"repo_id": "a/b/c"}, "repo-id"),
-        ({"create_pr": True, "tag": "v1"}, "excludes"),
-        ({"create_pr": True, "revision": "dev"}, "excludes"),
-        ({"revision": "a..b"}, "revision"),
-        ({"tag": "refs/tags/v1"}, "without refs/"),
-        ({"language": ["English"]}, "--language"),
-        ({"license": "Apache License"}, "--license"),
-        ({"model": "nowhere"}, "not a folder"),
-    ],
-)
-def test_invalid_settings_are_refused_by_name(tmp_path, settings, message):
-    with pytest.raises(UserError, match=message):
-        PushSettings(**{"model": str(tmp_path), "repo_id": REPO, **settings})
