@@ -13,7 +13,7 @@ import pytest
 import scipy.stats
 import torch
 from forked import exit_status
-from json_files import read_lines, write_lines
+from json_files import change_json, read_lines, write_lines
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import mybert
@@ -85,8 +85,7 @@ def test_offsets_are_those_of_texts_with_any_line_ends_marks_and_pairs_of_surrog
 
 def test_bm25_counts_beside_a_model_that_has_learned_the_documents_as_beside_its_start(tmp_path, encoder):
     learned = shutil.copytree(encoder, tmp_path / "learned")
-    config = json.loads((learned / "config.json").read_text())
-    (learned / "config.json").write_text(json.dumps(config | {"words_weight": 6.5}))
+    change_json(learned / "config.json", words_weight=6.5)
     assert index_of(tmp_path / "index", str(learned), DOCUMENTS).store.manifest["words_weight"] == 6.5
 
 
@@ -250,8 +249,7 @@ def test_passages_are_sentences_with_offsets_and_an_overlap(tmp_path, encoder):
 
 def test_a_model_that_reads_less_than_a_passage_is_named_and_its_sizes_are_recorded(tmp_path, encoder, capsys):
     short = shutil.copytree(encoder, tmp_path / "short")
-    config = json.loads((short / "tokenizer_config.json").read_text())
-    (short / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": 32}))
+    change_json(short / "tokenizer_config.json", model_max_length=32)
     text = " ".join(f"Go {number}." for number in range(60))
     index = index_of(tmp_path / "index", str(short), [{"id": 1, "text": text}])
     made = index.store.manifest

@@ -59,10 +59,7 @@ OF_AN_INDEX = [  # words, in which @ stands before the name of a tiny model, and
     ("search index cats --where langs=de", "no document has the column 'langs' (there are: lang)"),
     ("search index cats --top-k 0", "top-k: expected 1 or more, found 0"),
     ("search index cats --model @filler", "was made by … has other files; name that model"),
-    (
-        "search index cats --reranker @multi",
-        "one score or two classes for a pair of texts, found 2 independent labels",
-    ),
+    ("search index cats --reranker @multi", "expected one score or two classes … found 2 independent labels"),
     ("search newer cats", "newer was made by mybert … a later version; install it, or index again"),
     ("search damaged cats", "damaged is damaged … ; index the documents again"),
     ("search . cats", "is no index; make one by `mybert index`"),
@@ -95,25 +92,17 @@ def test_an_argument_that_cannot_be_used_changes_no_index(indexes, tmp_path, cal
 
 
 LEFT_OUT = "; correct it, or skip such lines by --errors skip"
-COLLECTION = {
-    "corpus.jsonl": '{"_id": "d1", "text": "a"}\n',
-    "queries.tsv": "q1\ta\n",
-    "qrels.tsv": "q1\td1\t1\n",
-}
+COLLECTION = {"corpus.jsonl": '{"_id": "d1", "text": "a"}\n', "queries.tsv": "q1\ta\n", "qrels.tsv": "q1\td1\t1\n"}
 OF_COLLECTIONS = [  # a file, its content, and message
-    (
-        "qrels.tsv",
-        "q1\td9\t1\n",
-        f"line 1: the document is not in --documents (found 'd9'; an id there is 'd1'){LEFT_OUT}",
-    ),
-    ("qrels.tsv", "q9\td1\t1\n", f"line 1: the query is not in --queries (found 'q9'){LEFT_OUT}"),
-    ("qrels.tsv", "q1\td1\tgood\n", f"line 1: the grade is no whole number (found 'good'){LEFT_OUT}"),
-    ("qrels.tsv", "q1\td1\t0.5\n", f"line 1: the grade is no whole number (found '0.5'){LEFT_OUT}"),
-    ("qrels.tsv", "q1\td1\t1\nq1\td1\t0\n", f"line 2: the document has another grade above ('q1', 'd1'){LEFT_OUT}"),
+    ("qrels.tsv", "q1\td9\t1\n", "line 1: … is not in --documents (found 'd9'; an id there is 'd1'); correct it"),
+    ("qrels.tsv", "q9\td1\t1\n", "line 1: the query is not in --queries (found 'q9'); correct it"),
+    ("qrels.tsv", "q1\td1\tgood\n", "line 1: the grade is no whole number (found 'good'); correct it"),
+    ("qrels.tsv", "q1\td1\t0.5\n", "line 1: the grade is no whole number (found '0.5'); correct it"),
+    ("qrels.tsv", "q1\td1\t1\nq1\td1\t0\n", "line 2: the document has another grade above ('q1', 'd1')"),
     ("qrels.csv", "query-id,score,corpus-id\nq1,1\n", "line 2: wrong number of columns (2, the header has 3)"),
     ("qrels.csv", 'q1,"d1,1\nq1,d1,1\n', "not CSV (unexpected end of data); is a quote not closed?"),
     ("qrels.tsv", "q1\td1\n", "line 1: wrong number of columns (2; expected query, d"),
-    ("qrels.jsonl", '{"qid": "q1", "docid": "d1", "rel": null}', "line 1: 'rel' is empty; correct it"),
+    ("qrels.jsonl", '{"qid": "q1", "docid": "d1", "rel": null}', f"line 1: 'rel' is empty{LEFT_OUT}"),
     ("qrels.jsonl", '{"qid": "q1", "docid": "d1"}', "line 1: no column 'score' (there are qid, docid)"),
     ("qrels.tsv", "q1\td1\t0\n", "judges no document as relevant"),
     ("qrels.tsv", "", "judges no document as relevant"),
@@ -153,14 +142,10 @@ RETRIEVAL, RERANKING = "retrieval --train rows.jsonl", "reranking --train rows.j
 BY_DOCUMENTS = "retrieval --documents documents.jsonl"
 NO_EVALUATION = "--patience=1 --eval-strategy=no --save-strategy=no"
 NO_HELD_OUT = "--patience counts evaluations of held-out queries, and there are none; leave it out"
-NO_NEGATIVES = (
-    "7 rows without a passage that does not answer the query; give negatives, or leave out --hard-negatives 0"
-)
+NO_NEGATIVES = "7 rows without a passage that does not answer the query; give … or leave out --hard-negatives 0"
 FRACTIONS = "--validation scored.jsonl: scores with a fraction do not say which passages answer"
-OF_STEPS = (
-    "max-steps=2 num-train-epochs=1 learning-rate=1e-3 per-device-train-batch-size=8 warmup-steps=5 weight-decay=0.1"
-)
-OF_STEPS += " load-best-model-at-end=false save-steps=5 patience=2"
+OF_STEPS = "max-steps=2 num-train-epochs=1 learning-rate=1e-3 per-device-train-batch-size=8 warmup-steps=5"
+OF_STEPS += " weight-decay=0.1 load-best-model-at-end=false save-steps=5 patience=2"
 OF_TRAINING = [  # task and words, and message
     ("retrieval", "missing --train: the rows to train on, or --documents"),
     (f"{RETRIEVAL} --seeds 2", "--seeds has no effect on retrieval"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
-from json_files import read_lines, write_lines
+from json_files import change_json, read_lines, write_lines
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, BertModel
@@ -67,19 +67,8 @@ def nearest(vectors: np.ndarray) -> list[int]:
 
 @pytest.mark.parametrize("task", ["retrieval", "reranking"])
 def test_several_processes_are_refused(start_processes, tiny_bert, rows, tmp_path, task):
-    argv = [
-        "finetune",
-        "--task",
-        task,
-        "--model",
-        tiny_bert,
-        "--train",
-        rows,
-        "--output",
-        tmp_path / "out",
-        "--use-cpu",
-    ]
-    statuses, text = start_processes(argv, count=2)
+    words = ["--task", task, "--model", tiny_bert, "--train", rows, "--output", tmp_path / "out", "--use-cpu"]
+    statuses, text = start_processes(["finetune", *words], count=2)
     assert statuses == [2, 2] and f"--task {task} trains in one process" in text, text
     assert not (tmp_path / "out").exists()
 
@@ -98,7 +87,7 @@ def test_the_output_is_a_sentence_transformers_folder_and_a_bert_chosen_by_held_
     assert "nDCG@10" in printed and "no validation rows" not in printed
     log = read_lines(out / "log.jsonl")
     assert max(entry.get("eval_ndcg@10", 0) for entry in log) == pytest.approx(held_out["ndcg@10"], abs=1e-6)
-    texts = [query for query, _ in FACTS] + [passage for _, passage in FACTS]
+    texts = [text for side in zip(*FACTS, strict=True) for text in side]
     assert is_encoder(str(out))
     model = SentenceTransformer(str(out), device="cpu")
     vectors = model.encode(texts, normalize_embeddings=True)
@@ -248,8 +237,7 @@ def test_documents_beside_pairs_may_have_few_passages(finetune, rows, tmp_path):
 
 def test_long_documents_are_read_up_to_the_positions_that_were_trained(finetune, tiny_bert, tmp_path):
     short = shutil.copytree(tiny_bert, tmp_path / "short")
-    config = json.loads((short / "tokenizer_config.json").read_text())
-    (short / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": 16}))
+    change_json(short / "tokenizer_config.json", model_max_length=16)
     texts = [" ".join([f"The {q} is what {p} means."] * 5) for q, p in FACTS]
     documents = write_lines(tmp_path / "documents.jsonl", [{"text": text} for text in texts])
     options = ["--documents", documents, "--validation-share", "0"]
@@ -300,8 +288,7 @@ def test_a_model_of_one_token_type_becomes_a_reranker(finetune, rows, models, tm
     weights = load_file(one / "model.safetensors")
     name = next(name for name in weights if "token_type" in name)
     save_file(weights | {name: weights[name][:1].clone()}, one / "model.safetensors", {"format": "pt"})
-    config = json.loads((one / "config.json").read_text())
-    (one / "config.json").write_text(json.dumps(config | {"type_vocab_size": 1}))
+    change_json(one / "config.json", type_vocab_size=1)
     finetune("reranking", "--train", rows, "--model", one, *FAST, "--max-steps", "1")
     pairs = [(query, passage) for query, passage in FACTS]
     ours = [score["score"] for score in Predictor(str(tmp_path / "out"), device="cpu")(pairs)]
