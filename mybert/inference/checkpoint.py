@@ -92,7 +92,7 @@ def load_model(
     new_head: bool = False,
     device: str | None = None,
     dtype: str | None = "float32",
-    remedy: str = "they would be random",
+    remedy: str = "they would be random; name a complete checkpoint",
     **options: Any,
 ) -> tuple[Model, list[str], list[str]]:
     """

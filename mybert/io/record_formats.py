@@ -202,7 +202,9 @@ def read_parquet(name: str, text: TextColumn | None = None, only_text: bool = Fa
                     except UnicodeDecodeError:
                         yield Record(number, {}, NOT_UTF8, unit="row")
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{name} cannot be read as Parquet ({cause(error)})") from error
+        raise UserError(
+            f"{name} cannot be read as Parquet ({cause(error)}); write it again or leave it out"
+        ) from error
 
 
 def read_excel(name: str, text: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:

@@ -144,7 +144,9 @@ class PretrainSettings(TextOptions, RunOptions):
                     f"--{negation or flag_of(option.name)[2:]} is an option for --text; with --corpus, give it to "
                     "`mybert tokenizer` and `mybert corpus`"
                 )
-        check_effect(self, "initializer_range initial_weights", self.init_from is None, "with --init-from")
+        check_effect(
+            self, "initializer_range initial_weights", self.init_from is None, "with --init-from; leave one out"
+        )
         self._check_schedule()
         seed = self.masking_seed
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")

@@ -38,7 +38,10 @@ class RunFolder:
         self.is_resumed = settings.resume and not is_vacant(self.path)
         self._manifest = read_manifest(self.path) if self.is_resumed else {}
         if self.is_resumed and self._manifest.get("stage") != stage:
-            raise UserError(f"--resume: {self.path} has no run of `mybert {stage}` to continue")
+            raise UserError(
+                f"--resume: {self.path} has no run of `mybert {stage}` to continue; name the folder of one, or leave "
+                "--resume out"
+            )
         self.started: dict[str, Any] = self._manifest.get("choices", {})
         self.was_complete = self._manifest.get("complete") is True
         self._check_vacant()

@@ -114,7 +114,8 @@ def last_undamaged(folder: Path) -> tuple[Path | None, dict[Path, str]]:
             continue
         if not any(path.glob("optimizer*")):
             raise UserError(
-                f"--resume: {path} has no optimizer state; a checkpoint saved with --save-only-model cannot be resumed"
+                f"--resume: {path} has no optimizer state; a checkpoint saved with --save-only-model cannot be "
+                "resumed: start again with --overwrite"
             )
         return path, damaged
     return None, damaged

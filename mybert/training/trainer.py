@@ -259,6 +259,8 @@ class RunTrainer(Trainer):
             self.args.lr_scheduler_kwargs = given | share
         try:
             return super().create_scheduler(num_training_steps, optimizer)
+        except TypeError as error:
+            raise UserError(f"--lr-scheduler-kwargs: {error}") from error
         finally:
             self.args.lr_scheduler_kwargs = given
 

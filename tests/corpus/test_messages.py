@@ -37,6 +37,7 @@ LINES = [  # file, content, message, and the texts that are left with --errors s
     ("b.csv", b'id,text\n1,"x\ny"\n2\n3,z\n', "b.csv, line 4: wrong number of columns", ["x\ny", "z"]),
 ]
 OPEN_QUOTE = b'id,text\n1,"two\nlines"\n2,"it ends here'
+NO_PARQUET = "a.parquet cannot be read as Parquet ( … ); write it again or leave it out"
 NOT_UTF8 = pa.array([b"good", b"\xff"]).view(pa.string())
 FILES = [  # file, content, further options, message
     ("c.json", b'[\n{"text": "\xff"}]', "", "c.json, line 2: not UTF-8"),
@@ -54,8 +55,8 @@ FILES = [  # file, content, further options, message
     ("a.parquet", pa.table({"id": [1], "body": ["x"]}), "", f"a.parquet has no column 'text' {COLUMNS}"),
     ("a.parquet", pa.table({"text": NOT_UTF8}), "", "a.parquet, row 2: not UTF-8"),
     ("a.parquet", pa.table([["x"], ["y"]], ["text", "text"]), "", "two columns are called 'text'; rename one"),
-    ("a.parquet", b"no parquet", "", "a.parquet cannot be read as Parquet"),
-    ("a.parquet", pa.table({"text": ["x"], "wxyz": ["y"]}), "", "a.parquet cannot be read as Parquet"),
+    ("a.parquet", b"no parquet", "", NO_PARQUET),
+    ("a.parquet", pa.table({"text": ["x"], "wxyz": ["y"]}), "", NO_PARQUET),
     ("a.jsonl", b'{"text": ""}\n{"text": "  "}\n', "", "no document holds text (2 read); … --text-column"),
     ("a.txt", b"", "", "no document holds text (0 read); … --text-column"),
     ("a.pdf", b"", "", "a.pdf: unknown file format; expected .txt"),

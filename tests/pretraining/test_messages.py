@@ -12,16 +12,16 @@ from mybert import cli
 from mybert.artifacts.manifest import write_manifest
 
 NO_CORPUS = "give either --corpus … or --text"
-LACKS = "lacks … weights, such as bert. … ; they would be random"
+LACKS = "lacks … weights, such as bert. … ; they would be random; name a complete checkpoint"
 MISTAKES = [  # with the inputs of `folders`; " … " in a message stands for anything
     ("--size mini --init-from x", "exclude each other"),
     ("--resume", "exclude each other"),
-    ("--init-from model --initial-weights text", "--initial-weights"),
+    ("--init-from model --initial-weights text", "--initial-weights has no effect with --init-from; leave one out"),
     ("--report-to nonsense", "--report-to: expected none … tensorboard"),
     ("--deepspeed missing.json", "--deepspeed missing.json: there is no such file"),
     ("--fsdp-config missing.json", "--fsdp-config missing.json: there is no such file"),
     ("--dataloader-num-workers -1", "num_workers"),
-    ('--size tiny --lr-scheduler-kwargs {"foo":1}', "unexpected keyword argument 'foo'"),
+    ('--size tiny --lr-scheduler-kwargs {"foo":1}', "--lr-scheduler-kwargs: … unexpected keyword argument 'foo'"),
     ("--fsdp full_shard", "--fsdp has no effect on the CPU"),
     ("--optim adafactor --optimizer muon", "--optim has no effect with --optimizer muon"),
     ("--label-smoothing-factor 0.1", "label_smoothing_factor is not supported"),
@@ -85,8 +85,11 @@ RESUMED = [
     ("--size mini", "--size is 'mini', the run was started with 'tiny'"),
     ("--optim adafactor", "--optim is 'adafactor', the run was started with 'adamw_torch"),
     ("--corpus changed", "--corpus changed has other content"),
-    ("--output without", "no optimizer state"),
-    ("--output mine", "has no run of"),
+    ("--output without", "without/checkpoint-1 has no optimizer state; … start again with --overwrite"),
+    (
+        "--output mine",
+        "mine has no run of `mybert pretrain` to continue; name the folder of one, or leave --resume out",
+    ),
 ]
 PLANS = [
     ("--tokens 3,3B", "--tokens: expected a number from 1 to 1e24 like 500M, 3.3B or 400T, found '3,3B'"),
