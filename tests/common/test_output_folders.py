@@ -103,17 +103,6 @@ def test_an_emptied_folder_keeps_its_manifest(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
-def test_an_output_folder_that_cannot_be_created_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file is a file"):
-        refuse_existing(tmp_path / "file" / "deep" / "out", overwrite=False)
-    with pytest.raises(UserError, match="mount point"):
-        refuse_existing("/proc", overwrite=True)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(UserError, match="no permission to write"):
-        refuse_existing(tmp_path / "new" / "out", overwrite=False)
-
-
 def test_a_file_appears_only_on_success_with_its_manifest(tmp_path):
     out = tmp_path / "new" / "out.txt"
     with pytest.raises(RuntimeError), staged_file(out) as path:
@@ -138,19 +127,21 @@ def test_a_file_appears_only_on_success_with_its_manifest(tmp_path):
     assert out.read_text() == "other"
 
 
-def test_an_output_file_that_cannot_be_created_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("staged", "name", "message"),
+    [
+        (staged_folder, "file/deep/out", "cannot be created: .*file is a file"),
+        (staged_folder, "/proc", "mount point"),
+        (staged_file, "file/out.txt", "cannot be created: .*file is a file"),
+        (staged_file, "file/deep/out.txt", "cannot be created: .*file is a file"),
+        (staged_file, ".", "is not a file; name a file"),
+        (staged_file, "/dev/null", "is not a file; name a file"),
+    ],
+)
+def test_an_output_that_cannot_be_created_is_refused(tmp_path, staged, name, message):
     (tmp_path / "file").write_text("")
-    for path, message in (
-        (tmp_path / "file" / "out.txt", "cannot be created: .*file is a file"),
-        (tmp_path / "file" / "deep" / "out.txt", "cannot be created: .*file is a file"),
-        (tmp_path, "is not a file; name a file"),
-        ("/dev/null", "is not a file; name a file"),
-    ):
-        with pytest.raises(UserError, match=message), staged_file(path):
-            raise AssertionError("the block was entered")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(UserError, match="no permission to write"), staged_file(tmp_path / "new" / "out.txt"):
-        pass
+    with pytest.raises(UserError, match=message), staged(tmp_path / name, overwrite=True):
+        raise AssertionError("the block was entered")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -360,5 +351,6 @@ def test_on_a_full_disk_the_old_output_stays_or_none_is_left(job):
 def test_an_output_without_permission_is_refused_before_anything_is_written(job, monkeypatch, capsys):
     _, words, out = job
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    assert cli.main(words) == 2 and "no permission to write" in capsys.readouterr().err
+    for path in (out, out.parent / "new" / out.name):
+        assert cli.main([*words[:-1], str(path)]) == 2 and "no permission to write" in capsys.readouterr().err
     assert not list(out.parent.iterdir())
