@@ -187,12 +187,6 @@ def test_everything_deleted_finds_nothing_and_can_be_added_again(tmp_path, encod
     assert len(index.search("cats")) == 3
 
 
-def test_another_process_sees_additions(tmp_path, encoder):
-    index = index_of(tmp_path / "index", encoder, DOCUMENTS[:10])
-    Index(tmp_path / "index").add(DOCUMENTS[10:])
-    assert len(index.search("fish 47", 48, "dense")) == 48
-
-
 def test_filters_keep_documents_with_the_values(tmp_path, encoder, monkeypatch):
     monkeypatch.setattr(segments, "GRAPH_LEAST", 10)
     index = index_of(tmp_path / "index", encoder, DOCUMENTS)
