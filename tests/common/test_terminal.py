@@ -3,6 +3,7 @@
 import io
 
 from mybert.common import tables
+from mybert.common.errors import short_list
 
 
 class Terminal(io.StringIO):
@@ -16,3 +17,7 @@ def test_files_and_pipes_have_100_columns(monkeypatch):
     assert tables.line_width(Terminal()) == 80
     monkeypatch.setenv("COLUMNS", "")
     assert tables.line_width(Terminal()) == 100  # it has no size
+
+
+def test_long_names_in_a_list_are_cut():
+    assert short_list(["a" * 81, "b" * 80]) == f"{'a' * 80}…, {'b' * 80}"

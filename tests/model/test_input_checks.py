@@ -65,6 +65,22 @@ def test_wrong_input_is_named(tiny_config, inputs, message, training):
             {"start_positions": torch.tensor([0, -3]), "end_positions": torch.tensor([0, 0])},
             r"start_positions holds -3",
         ),
+        (
+            MyBertForMaskedLM,
+            {"labels": IDS, "masked_lm_positions": torch.tensor([[1, 2]])},
+            r"masked_lm_positions is torch.int64 of shape \(1, 2\), expected integers of shape",
+        ),
+        (
+            MyBertForMaskedLM,
+            {"labels": IDS, "masked_lm_positions": torch.ones(10, dtype=torch.bool)},
+            "masked_lm_positions is torch.bool",
+        ),
+        (
+            MyBertForMaskedLM,
+            {"labels": IDS, "masked_lm_positions": torch.tensor([1, 10])},
+            "masked_lm_positions holds 10, outside 0 to 9",
+        ),
+        (MyBertForMultipleChoice, {}, r"shape \(2, 5\), expected \(batch, choices, sequence"),
     ],
 )
 def test_wrong_labels_are_named(tiny_config, head, labels, message):
@@ -77,8 +93,3 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused(tiny_config):
     tiny_config.num_attention_heads = 5
     with pytest.raises(ValueError, match=r"hidden_size .32.*num_attention_heads .5."):
         MyBertModel(tiny_config)
-
-
-def test_a_batch_of_choices_must_have_a_dimension_of_choices(tiny_config):
-    with pytest.raises(ValueError, match="expected"):
-        MyBertForMultipleChoice(tiny_config)(input_ids=IDS)

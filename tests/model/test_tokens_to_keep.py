@@ -122,20 +122,6 @@ def test_masked_lm_positions_padded_with_zeros_have_no_effect(tiny_config, unrea
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("positions", "message"),
-    [
-        (torch.tensor([[1, 2]]), r"masked_lm_positions is torch.int64 of shape \(1, 2\), expected integers of shape"),
-        (torch.ones(29, dtype=torch.bool), "masked_lm_positions is torch.bool"),
-        (torch.tensor([1, 29]), "masked_lm_positions holds 29, outside 0 to 28"),
-    ],
-)
-def test_wrong_masked_lm_positions_are_named(tiny_config, positions, message):
-    inputs, labels = batch("packed", tiny_config.vocab_size)
-    with pytest.raises(ValueError, match=message):
-        MyBertForMaskedLM(tiny_config).train()(**inputs, labels=labels, masked_lm_positions=positions)
-
-
 def test_all_tokens_are_computed_if_all_are_labelled(tiny_config):
     model = MyBertForMaskedLM(tiny_config).train()
     seen = tokens_computed(model, layer=-1)

@@ -8,7 +8,7 @@ from json_files import write_lines
 
 import mybert
 from mybert.artifacts.manifest import read_manifest, write_manifest
-from mybert.common.errors import UserError, short_list
+from mybert.common.errors import UserError
 from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments, check_output
 from mybert.pretraining.settings import PretrainSettings
@@ -42,8 +42,6 @@ def test_one_document_becomes_a_model_and_its_vocabulary_and_examples_are_used_a
     vocabulary = (tokenizer / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert len(vocabulary) == 704 and (output / "vocab.txt").read_text().splitlines() == vocabulary
     times = [(folder / "manifest.json").stat().st_mtime_ns for folder in (corpus, tokenizer)]
-    with pytest.raises(UserError, match="exists"):
-        mybert.pretrain(text=[one_document], output=output, **QUICK)
     for path in output.iterdir():
         path.unlink()
     output.rmdir()
@@ -64,30 +62,20 @@ def test_one_document_becomes_a_model_and_its_vocabulary_and_examples_are_used_a
         (["a.txt"], ["a.txt", "b.txt"]),
         (["python-docs"], ["python-docs:numpy"]),
         (["owner/texts"], ["owner/others"]),
+        (["a.txt"], [f"{'long' * 30}.txt"]),
     ],
 )
 def test_a_corpus_of_other_text_is_not_used_again(before, now, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("a", "b"):
+    for name in ("a", "b", "long" * 30):
         (tmp_path / f"{name}.txt").write_text(name)
     (tmp_path / "corpus").mkdir()
     inputs = {**describe_sources(find_sources(before)), "tokenizer": {"path": "t"}}
     write_manifest("corpus", "corpus", settings={}, inputs=inputs, counts={})
     skips = PretrainSettings(output="out", text=before, errors="skip")
     assert workflow.was_made_from("corpus", skips, ("errors",)), "strict before: the text has no invalid lines"
-    with pytest.raises(UserError, match="corpus was made from other text than"):
+    with pytest.raises(UserError, match=re.escape(f"corpus was made from other text than {', '.join(now)}; name")):
         workflow.was_made_from("corpus", PretrainSettings(output="out", text=now), ())
-
-
-def test_the_message_about_other_text_has_the_whole_path(tmp_path):
-    (tmp_path / "corpus").mkdir()
-    write_manifest(tmp_path / "corpus", "corpus", settings={}, inputs={}, counts={})
-    text = tmp_path / ("a" * 90) / "b.txt"
-    text.parent.mkdir()
-    text.write_text("text")
-    with pytest.raises(UserError, match=re.escape(f"other text than {text}; name that text")):
-        workflow.was_made_from(tmp_path / "corpus", PretrainSettings(output="out", text=[str(text)]))
-    assert short_list(["a" * 81, "b" * 80]) == f"{'a' * 80}…, {'b' * 80}"
 
 
 def test_a_dry_run_leaves_nothing(one_document, tmp_path):
