@@ -68,14 +68,25 @@ OPINIONS = [
 ]
 LOOKED_FOR = "text, sentence1, premise, question1, question, sentence, review, document, content, body, tweet, data"
 NUMBERS = "text,label\n" + "".join(f"a,{i / 2}\n" for i in range(1, 19))
-TWO_COLUMNS = [{"question": "a", "option1": "b", "option2": "c", "label": "1"}] * 2
-CONLL, NAMED = "a b c d\ne f g h\n\n", "word pos ner\nAnn NNP O\n\n"
-NESTED = "# of\n1\tDie\tO\tO\n2\tFC\tB-ORG\tO\n\n"  # GermEval's files
+NO_NUMBERS = "line 20: the label 'high' is not a number; line 21: the label '2,5' is not a number (write 2.5)"
+FLAGS, BODY = "text,a,b\nx,0,1\ny,1,0\nz,2,0\n", "body,a\nx,y\n"
 STUDIO = {"data": {"text": "a film"}, "predictions": [{"result": [{"type": "choices", "value": {"choices": ["x"]}}]}]}
 ARGILLA = {"fields": {"text": "a film"}, "suggestions": {"label": {"value": "x"}}, "responses": {}}
 VECTORS = [[True, False], [1, 0], [0.9, 0.1], "[ True False]"]
+FRACTIONS = [1.5] + [1, 2] * 20
 NO_LABEL = "3 of 3 rows cannot be used: rows 1, 2, 3: the label is missing"
-NO_NUMBER = "question 1: expected an object with … 'answer_start', a whole number"
+NO_COLUMNS = (
+    "--columns txt=body: text-classification has the columns text, text_pair, label; train.csv has no column 'title' "
+    "and no column 'b' and no column 'c'; there are body, a"
+)
+FOLDS = "25 folds need as many rows with different texts, and the 26 training rows have 24; choose fewer"
+CONLL, NAMED = {"a.conll": "a b c d\ne f g h\n\n"}, {"a.conll": "word pos ner\nAnn NNP O\n\n"}
+NESTED = "# of\n1\tDie\tO\tO\n2\tFC\tB-ORG\tO\n\n"  # GermEval's files
+STRAY = {"a.tsv": NESTED * 9 + NESTED.replace("B-", "B_") + NESTED * 9}
+NO_NUMBER = "train.json, article 1, paragraph 1, question 1: expected an object with … 'answer_start', a whole number"
+BOB = ANSWER | {"answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}
+TWO_COLUMNS = [{"question": "a", "option1": "b", "option2": "c", "label": "1"}] * 2
+SEVERAL_NAMES = dict.fromkeys(("context", "ending0", "ending1", "option_0", "option_1"), "a")
 
 
 def labels(*values) -> list[dict]:
@@ -87,13 +98,68 @@ def keys(*values, choices=("one word", "two words", "three", "four")) -> list[di
 
 
 def squad(question: dict, context: str = "the good film") -> dict:
-    return {"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}
+    return {"train.json": {"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}}
 
 
 def answer(start) -> dict:
     return squad({"question": "who", "answers": [{"text": "f", "answer_start": start}]})
 
 
+FILES = {  # of a task: lines of JSON, text of a CSV file or a file of another name; options, and message
+    "text-classification": [
+        ([], "", "train.jsonl is empty"),
+        ("text,label\n ,a\n", "", "train.csv … are file and columns right?"),
+        ("words,opinion\na,good\n", "", f"train.csv has no column for 'text' (looked for {LOOKED_FOR})"),
+        ("text,opinion\na,good\n", "", "train.csv … name it by --columns label=COLUMN"),
+        (f'{NUMBERS}a,high\na,"2,5"\n', "", f"train.csv … {NO_NUMBERS}"),
+        (labels("good", "good"), "", "rows have only the label ['good']; a classifier needs"),
+        (labels([], []), "", "the training rows have no labels"),
+        *((labels(v, v), "", "vectors of numbers or truth values, … --columns label=a,b,c") for v in VECTORS),
+        (labels("good", "bad", "ok"), "--label-names ok=good", "'good'"),
+        *(
+            (labels(*few), "", "1 of 41 labels … 1.5 … --problem regression or --problem single-label")
+            for few in (FRACTIONS, map(str, FRACTIONS))
+        ),
+        (FLAGS, "--columns label=a,b", "train.csv … line 4: expected 0 or 1 in the label column 'a', found '2'"),
+        (FLAGS, "--columns label=a,c", "train.csv has no column 'c'"),
+        (BODY, "--columns text=a text=b", "error: --columns text=a text=b: a name before = is given twice"),
+        (BODY, "--columns text=a label=a", "error: --columns names 'a' twice"),
+        (BODY, "--columns txt=body text=title label=a,b,c", NO_COLUMNS),
+        (BODY, "--train train.csv train.csv", "--train: expected one or several files, each once"),
+        ({"train.json": [STUDIO] * 3}, "", NO_LABEL),
+        ({"train.json": [ARGILLA] * 3}, "", NO_LABEL),
+        (OPINIONS[:24] + OPINIONS[:2], "--folds 25", FOLDS),
+    ],
+    "token-classification": [
+        ({"a.tsv": "1\tAnn\n2\tsings\n\n1\tBo\n"}, "", "a.tsv has no column for 'tags'"),
+        ({"a.tsv": "id\tword\n1\tAnn\n2\tsings\n1\tBo\n"}, "", "a.tsv has no column for 'tags'"),
+        *(("id,what,tag\n1,Ann,B-PER\n".replace(",", by), "", "train.csv … --columns") for by in ",;|"),
+        (CONLL, "--columns word=2 tag=7", "tags=7: … has no such column; there are columns 1 to 4"),
+        (CONLL, "--columns word=0", "--columns tokens=0: … there are columns 1 to 4"),
+        (CONLL, "--columns word=form tag=ner", "tokens=form: … there are columns 1 to 4, without names"),
+        (CONLL, "--columns word=2 tag=2", "--columns names the column 2 of … twice"),
+        (NAMED, "--columns tag=chunk", "tags=chunk: … has no such column; there are word, pos, ner"),
+        ({"a.conll": "a b c d\ne f\n"}, "--columns tag=3", "line 2: expected 4 columns as in the first line, found 2"),
+        (STRAY, "", "line 39: token 2 ('FC'): the tag 'B_ORG' … write B-ORG"),
+    ],
+    "question-answering": [
+        (squad({"id": "1"}), "", "question 1: expected an object with 'question', a text"),
+        (squad({"question": "who", "answers": "film"}), "", "object with 'answers', a list"),
+        *((answer(start), "", NO_NUMBER) for start in (None, "9", 10**20)),
+        (squad({"question": "who"}, "a \ud83d film"), "", "half a surrogate pair"),
+        ({"train.json": {"data": []}}, "", "train.json holds no questions"),
+        ([BOB] * 2, "", "2 of 2 lines cannot be used: lines 1, 2: the answer 'Bob'"),
+        ([ANSWER] * 2, "--max-length 16 --stride 12", "--stride 12: expected less than the 12 tokens of a window"),
+    ],
+    "multiple-choice": [
+        ([SEVERAL_NAMES], "", "train.jsonl: columns of choices have several names (ending0, option_0, …)"),
+        (
+            keys(0, 1),
+            "--suspects argilla",
+            "annotation tools label texts, and these rows have choices; use jsonl or csv",
+        ),
+    ],
+}
 TWO_MEANINGS = [  # rows of multiple choice, message, and two values of --choice-labels
     (keys(1, 2, 3, 3), "line 1: the label '1' is a number, and no label is 0 … 1, 2, 3", "from-0", "from-1"),
     (keys("A", "2"), "line 2: the label '2' is a number", "from-0", "from-1"),
@@ -105,107 +171,10 @@ TWO_MEANINGS = [  # rows of multiple choice, message, and two values of --choice
         *("texts", "letters"),
     ),
 ]
-FILES = {  # of a task: name, content and options
-    "text-classification": [
-        ("train.jsonl", "", "", "train.jsonl is empty"),
-        ("train.csv", "text,label\n ,a\n", "", "train.csv … are file and columns right?"),
-        ("train.csv", "words,opinion\na,good\n", "", f"train.csv has no column for 'text' (looked for {LOOKED_FOR})"),
-        ("train.csv", "text,opinion\na,good\n", "", "train.csv … name it by --columns label=COLUMN"),
-        (
-            *("train.csv", f'{NUMBERS}a,high\na,"2,5"\n', ""),
-            "train.csv … line 20: the label 'high' is not a number; "
-            "line 21: the label '2,5' is not a number (write 2.5)",
-        ),
-        ("train.jsonl", labels("good", "good"), "", "rows have only the label ['good']; a classifier needs"),
-        ("train.jsonl", labels([], []), "", "the training rows have no labels"),
-        *(
-            ("train.jsonl", labels(one, one), "", "vectors of numbers or truth values, … --columns label=a,b,c")
-            for one in VECTORS
-        ),
-        ("train.jsonl", labels("good", "bad", "ok"), "--label-names ok=good", "'good'"),
-        *(
-            ("train.jsonl", labels(*few), "", "1 of 41 labels … 1.5 … --problem regression or --problem single-label")
-            for few in ([1.5] + [1, 2] * 20, ["1.5"] + ["1", "2"] * 20)
-        ),
-        (
-            *("train.csv", "text,a,b\nx,0,1\ny,1,0\nz,2,0\n", "--columns label=a,b"),
-            "train.csv … line 4: expected 0 or 1 in the label column 'a', found '2'",
-        ),
-        ("train.csv", "text,a,b\nx,0,1\n", "--columns label=a,c", "train.csv has no column 'c'"),
-        (
-            *("train.csv", "body,a\nx,y\n", "--columns text=a text=b"),
-            "error: --columns text=a text=b: a name before = is given twice",
-        ),
-        ("train.csv", "body,a\nx,y\n", "--columns text=a label=a", "error: --columns names 'a' twice"),
-        (
-            *("train.jsonl", labels("x", "y"), "--train train.jsonl train.jsonl"),
-            "--train: expected one or several files, each once",
-        ),
-        ("train.json", [STUDIO] * 3, "", NO_LABEL),
-        ("train.json", [ARGILLA] * 3, "", NO_LABEL),
-        (
-            *("rows.csv", "body,a\nx,y\n", "--columns txt=body text=title label=a,b,c"),
-            "--columns txt=body: text-classification has the columns text, text_pair, label; rows.csv has no column "
-            "'title' and no column 'b' and no column 'c'; there are body, a",
-        ),
-        (
-            *("train.jsonl", OPINIONS[:24] + OPINIONS[:2], "--folds 25"),
-            "25 folds need as many rows with different texts, and the 26 training rows have 24; choose fewer",
-        ),
-    ],
-    "token-classification": [
-        ("train.tsv", "1\tAnn\n2\tsings\n\n1\tBo\n", "", "train.tsv has no column for 'tags'"),
-        ("train.tsv", "id\tword\n1\tAnn\n2\tsings\n1\tBo\n", "", "train.tsv has no column for 'tags'"),
-        *(("train.csv", "id,what,tag\n1,Ann,B-PER\n".replace(",", by), "", "train.csv … --columns") for by in ",;|"),
-        ("a.conll", CONLL, "--columns word=2 tag=7", "tags=7: … has no such column; there are columns 1 to 4"),
-        ("a.conll", CONLL, "--columns word=0", "--columns tokens=0: … there are columns 1 to 4"),
-        ("a.conll", CONLL, "--columns word=form tag=ner", "tokens=form: … there are columns 1 to 4, without names"),
-        ("a.conll", CONLL, "--columns word=2 tag=2", "--columns names the column 2 of … twice"),
-        ("a.conll", NAMED, "--columns tag=chunk", "tags=chunk: … has no such column; there are word, pos, ner"),
-        ("a.conll", "a b c d\ne f g\n", "--columns tag=3", "line 2: expected 4 columns as in the first line, found 3"),
-        (
-            *("a.tsv", NESTED * 9 + NESTED.replace("B-", "B_") + NESTED * 9, ""),
-            "line 39: token 2 ('FC'): the tag 'B_ORG' … write B-ORG",
-        ),
-    ],
-    "question-answering": [
-        ("train.json", squad({"id": "1"}), "", "question 1: expected an object with 'question', a text"),
-        ("train.json", squad({"question": "who", "answers": "film"}), "", "object with 'answers', a list"),
-        *(
-            ("train.json", answer(start), "", f"train.json, article 1, paragraph 1, {NO_NUMBER}")
-            for start in (None, "9", 10**20)
-        ),
-        ("train.json", squad({"question": "who"}, "a \ud83d film"), "", "half a surrogate pair"),
-        ("train.json", {"data": []}, "", "train.json holds no questions"),
-        (
-            *("train.jsonl", [ANSWER | {"answers": {"text": ["Bob", "Bob"], "answer_start": [0, 0]}}] * 2, ""),
-            "2 of 2 lines cannot be used: lines 1, 2: the answer 'Bob'",
-        ),
-        (
-            *("train.jsonl", [ANSWER] * 2, "--max-length 16 --stride 12"),
-            "--stride 12: expected less than the 12 tokens of a window",
-        ),
-    ],
-    "multiple-choice": [
-        (
-            *("train.jsonl", keys(0, 1, 2, 3), "--suspects argilla"),
-            "--suspects argilla: annotation tools label texts, and these rows have choices; use jsonl or csv",
-        ),
-        *(
-            (
-                "train.jsonl",
-                rows,
-                "",
-                f"{message} … --choice-labels {readings[0]} … or --choice-labels {readings[1]} (",
-            )
-            for rows, message, *readings in TWO_MEANINGS
-        ),
-        (
-            *("train.jsonl", [dict.fromkeys(("context", "ending0", "ending1", "option_0", "option_1"), "a")], ""),
-            "train.jsonl: columns of choices have several names (ending0, option_0, …)",
-        ),
-    ],
-}
+FILES["multiple-choice"] += [
+    (rows, "", f"{message} … --choice-labels {one} … or --choice-labels {other} (")
+    for rows, message, one, other in TWO_MEANINGS
+]
 NO_LABELS = [{"text": "a film", "label": None}]
 IN_CELLS = [{"text": f"a long film {number}", "label": "bad;good"} for number in range(3)]
 IN_LISTS = [{"text": f"a {number}", "label": ["bad", "good"][: 1 + number % 2]} for number in range(3)]
@@ -217,41 +186,30 @@ MOVED = (
 CELLS = "correct them, or read several labels in a cell by --label-separator ';', if 'bad;good' is several"
 ONE_EXPECTED = "1 of 51 lines cannot be used: line 2 of b.jsonl: 2 labels, ['bad', 'good'], where one is expected"
 TAGGED = [{"tokens": ["the", "film"], "tags": ["O", "B-X"]}] * 12
-NAMED_OTHERWISE = [{**row, "label": row["label"] + "x"} for row in OPINIONS]
-TOGETHER = [  # files beside a.jsonl with the opinions, options and message
-    ({"a.jsonl": OPINIONS + NO_LABELS * 4, "b.jsonl": NO_LABELS}, "b.jsonl", FIVE),
-    ({"t.jsonl": [TEXT, {"text": "book", "label": "fine"}]}, "--test t.jsonl", MOVED),
-    ({"t.jsonl": [TEXT, *NO_LABELS]}, "--test t.jsonl", "the label is missing; correct them, or leave them out by"),
-    (
-        {"a.jsonl": OPINIONS + IN_CELLS, "t.jsonl": [TEXT, {"text": "a fine film", "label": "good;bad"}]},
-        *("--test t.jsonl", CELLS),
-    ),
-    (
-        {"a.jsonl": [{**row, "label": [row["label"]]} for row in OPINIONS], "t.jsonl": [TEXT]},
-        *("--test t.jsonl", "for one label a text, add --problem single-label"),
-    ),
-    (
-        {"b.jsonl": [{"sentence1": "a", "sentence2": "b", "label": "good"}]},
-        *("b.jsonl", "b.jsonl has label, text, text_pair"),
-    ),
-    ({"b.jsonl": IN_LISTS}, "b.jsonl", f"{ONE_EXPECTED}; --problem"),
-    ({"b.jsonl": IN_LISTS}, "b.jsonl --problem single-label", f"{ONE_EXPECTED}; correct"),
-    (
-        {"a.jsonl": [PAIR] * 9, "b.jsonl": [{"premise": "a", "hypotesis": "b", "label": "no"}]},
-        *("--validation b.jsonl", "b.jsonl has no column for 'text_pair'"),
-    ),
-    (
-        {"a.jsonl": [PAIR, PAIR | {"label": "no"}] * 9},
-        *("--suspects doccano", "--suspects doccano: doccano shows one text, and these rows are pairs"),
-    ),
+OTHER_NAMES = [{**row, "label": row["label"] + "x"} for row in OPINIONS]
+LISTS = [{**row, "label": [row["label"]]} for row in OPINIONS]
+PAIRS = [PAIR, PAIR | {"label": "no"}] * 9
+MISSPELT, USUAL = (
+    {"premise": "a", "hypotesis": "b", "label": "no"},
+    {"sentence1": "a", "sentence2": "b", "label": "no"},
+)
+BOTH = {"text": "a fine film", "label": "good;bad"}
+TOGETHER = [  # rows of a.jsonl, and of b.jsonl, options, and message
+    ([OPINIONS + NO_LABELS * 4, NO_LABELS], "b.jsonl", FIVE),
+    ([OPINIONS, [TEXT, {"text": "book", "label": "fine"}]], "--test b.jsonl", MOVED),
+    ([OPINIONS, [TEXT, *NO_LABELS]], "--test b.jsonl", "the label is missing; correct them, or leave them out by"),
+    ([OPINIONS + IN_CELLS, [TEXT, BOTH]], "--test b.jsonl", CELLS),
+    ([LISTS, [TEXT]], "--test b.jsonl", "for one label a text, add --problem single-label"),
+    ([OPINIONS, [USUAL]], "b.jsonl", "b.jsonl has label, text, text_pair"),
+    ([OPINIONS, IN_LISTS], "b.jsonl", f"{ONE_EXPECTED}; --problem"),
+    ([OPINIONS, IN_LISTS], "b.jsonl --problem single-label", f"{ONE_EXPECTED}; correct"),
+    ([PAIRS, [MISSPELT]], "--validation b.jsonl", "b.jsonl has no column for 'text_pair'"),
+    ([PAIRS], "--suspects doccano", "doccano shows one text, and these rows are pairs; use label-studio"),
     # teachers
-    ({}, "--teacher other", "has another vocabulary than --model"),
-    ({"a.jsonl": NAMED_OTHERWISE}, "--teacher classifier", "does not know the label"),
-    (
-        {"a.jsonl": TAGGED},
-        *("--task ner --teacher classifier", "was fine-tuned for text-classification, not for token"),
-    ),
-    ({}, "--teacher classifier --soft-share 0", "--soft-share: expected"),
+    ([OPINIONS], "--teacher other", "has another vocabulary than --model"),
+    ([OTHER_NAMES], "--teacher classifier", "does not know the label"),
+    ([TAGGED], "--task ner --teacher classifier", "was fine-tuned for text-classification, not for token"),
+    ([OPINIONS], "--teacher classifier --soft-share 0", "--soft-share: expected"),
 ]
 SETTINGS = [
     ("--metric bleu", "--metric bleu: expected one of accuracy, f1_macro"),
@@ -293,10 +251,25 @@ SETTINGS = [
     ("--adam-beta1 1.5", ""),
     ("--dataloader-num-workers -1", ""),
 ]
+RESUMED = [
+    ("--weight-decay 0.5", "--weight-decay is 0.5, the run was started with 0.01"),
+    ("--label-smoothing-factor 0.1", "--label-smoothing-factor is 0.1, the run was started with 0.0"),
+    ("--eval-delay 1", "--eval-delay is 1"),
+    ("--optim adafactor", "--optim is 'adafactor', the run was started with 'adamw_torch"),
+    ("--gradient-accumulation-steps 2", "sequences_per_step is"),
+]
+
+
+def files_of(content: list | str | dict) -> dict:
+    return (
+        content if isinstance(content, dict) else {"train.csv" if isinstance(content, str) else "train.jsonl": content}
+    )
+
+
 CASES = [
-    (task, {name: content}, f"--train {name} {words}", message)
+    (task, files := files_of(content), f"--train {next(iter(files))} {words}", message)
     for task, cases in FILES.items()
-    for name, content, words, message in cases
+    for content, words, message in cases
 ]
 CASES += [
     (
@@ -307,8 +280,8 @@ CASES += [
     for good, wrong, message in cases
 ]
 CASES += [
-    ("text-classification", {"a.jsonl": OPINIONS, **files}, f"--train a.jsonl {words}", message)
-    for files, words, message in TOGETHER
+    ("text-classification", dict(zip(("a.jsonl", "b.jsonl"), rows, strict=False)), f"--train a.jsonl {words}", message)
+    for rows, words, message in TOGETHER
 ]
 CASES += [
     (
@@ -339,3 +312,16 @@ def test_a_mistake_is_one_line_and_costs_no_finished_model(
     (tmp_path / "other").symlink_to(other_vocabulary)
     shutil.copytree(classifier, tmp_path / "out")
     finetune_refused(task, [*words.split(), "--overwrite"], message)
+
+
+@pytest.mark.parametrize(("words", "message"), RESUMED, ids=[words for words, _ in RESUMED])
+def test_a_run_is_not_resumed_with_other_arguments(finetune_refused, classifier, tmp_path, words, message):
+    shutil.copytree(classifier, tmp_path / "out")
+    same = ["--train", classifier.parent / "train.jsonl", "--num-train-epochs", 3, "--resume"]
+    finetune_refused("text-classification", [*same, *words.split()], message)
+
+
+def test_a_folder_without_a_run_is_not_resumed(finetune_refused, classifier, tmp_path):
+    shutil.copytree(classifier, tmp_path / "out", ignore=shutil.ignore_patterns("manifest.json"))
+    words = ["--train", classifier.parent / "train.jsonl", "--resume"]
+    finetune_refused("text-classification", words, "has no run of `mybert finetune` to continue")
