@@ -1,6 +1,5 @@
 """Comparison of runs: paired differences, tests with the right error rate, rows that must be the same."""
 
-import csv
 import json
 import random
 import subprocess
@@ -8,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from json_files import read_lines, write_lines
 from scipy import stats
@@ -24,11 +24,8 @@ from mybert.reports.write import write_report
 LABELS = ["bad", "fair", "good"]
 
 
-def write(path, rows):
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+def write(path: Path, rows: list[dict]) -> str:
+    pd.DataFrame(rows).to_csv(path, index=False)
     return str(path)
 
 
@@ -61,8 +58,7 @@ def read(folder, name="results.json"):
 
 
 def column(path, name):
-    with open(path, encoding="utf-8", newline="") as file:
-        return [row[name] for row in csv.DictReader(file)]
+    return pd.read_csv(path)[name].tolist()
 
 
 def test_scores_differences_and_changed_rows_are_those_of_scikit_learn(files, tmp_path, truth):

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import seqeval.metrics
 from datasets import Dataset
+from new_tasks import task_of
 from sklearn import metrics
 from sklearn.dummy import DummyClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 
 from modeling_mybert import MyBertConfig
-from mybert.tasks import task_class
 from mybert.tasks.simple_models import bag_of_words, most_frequent_tags
 
 
 def scores(name: str, rows: dict) -> dict[str, float]:
     """The scores of the best constant prediction for the labels of these rows."""
-    rows, kind = Dataset.from_dict(rows), task_class(name)
-    task = kind(kind.Options.of(), MyBertConfig()).fitted(rows)
+    rows = Dataset.from_dict(rows)
+    task = task_of(name).fitted(rows)
     return task.baselines(task.references(rows))
 
 
@@ -157,7 +157,7 @@ def test_simple_models_are_scored_for_every_kind_of_labels():
         (["yes", "no"], "accuracy", 1),
         ([1.0, 2.5], "pearson", 1),
     ):
-        data, kind = Dataset.from_dict(rows | {"label": labels * 20}), task_class("text-classification")
-        task = kind(kind.Options.of(), MyBertConfig(label_threshold=0.9)).fitted(data)
+        data = Dataset.from_dict(rows | {"label": labels * 20})
+        task = task_of(config=MyBertConfig(label_threshold=0.9)).fitted(data)
         (predicted,) = task.simple_predictions(data, data).values()
         assert task.score(predicted, task.references(data))[metric] == pytest.approx(best, abs=0.01)

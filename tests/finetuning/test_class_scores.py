@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import seqeval.metrics
 from datasets import Dataset
+from new_tasks import task_of
 from scipy import stats
 from sklearn import metrics
 
-from modeling_mybert import MyBertConfig
 from mybert.tasks import bootstrap_scores as class_scores
-from mybert.tasks import task_class
 
 ROWS = 40
 F1_MACRO = functools.partial(metrics.f1_score, average="macro")
@@ -112,8 +111,8 @@ def test_numbers_score_as_in_scipy(samples):
 
 def scores_by_label(name: str, rows: dict, predicted: list[dict]) -> dict[str, tuple]:
     """Precision, recall, F1 and number of true occurrences of each label."""
-    data, kind = Dataset.from_dict(rows), task_class(name)
-    task = kind(kind.Options.of(), MyBertConfig()).fitted(data)
+    data = Dataset.from_dict(rows)
+    task = task_of(name).fitted(data)
     found = task.label_scores(predicted, task.references(data))
     assert list(found) == sorted(found, key=lambda label: (-found[label].true, label))
     return {label: (scores.precision, scores.recall, scores.f1, scores.true) for label, scores in found.items()}

@@ -1,20 +1,17 @@
 """Files of one word per line: which column holds the words and which the tags, comments, sentences, options."""
 
+import functools
 import random
 
 import pytest
+from new_tasks import task_of
 
-from modeling_mybert import MyBertConfig
 from mybert.rows.conll import read_columns
 from mybert.tasks.reading import read_split
-from mybert.tasks.token_classification import TokenClassification
 
 WORDS = ["Die", "FC", "Bayern", "1", "2", "10\u00a0000", "U.S.", "#tag", "O'Neill", '"', ",", "-", "東京"]
 TAGS = ["O", "O", "O", "B-ORG", "I-ORG", "B-LOC"]
-
-
-def task(**settings) -> TokenClassification:
-    return TokenClassification(TokenClassification.Options.of(settings), MyBertConfig())
+task = functools.partial(task_of, "token-classification")
 
 
 def sentences(seed: int, count: int = 30) -> list[tuple[list[str], list[str]]]:

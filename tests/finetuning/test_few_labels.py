@@ -39,6 +39,18 @@ def prepared(checkpoint, rows: list[dict]):
     return task, tokenizer, rows, task.features(rows, tokenizer, training=True)
 
 
+@pytest.fixture
+def words(tiny_checkpoint, write_rows, tmp_path):
+    """A function from rows and options to the command that trains on the rows, with defaults for few labels."""
+
+    def call(rows: list[dict], *more) -> list[str]:
+        train = write_rows("my rows.jsonl", rows)
+        fixed = ("--model", tiny_checkpoint, "--train", train, "--output", tmp_path / "out", "--use-cpu", "true")
+        return ["finetune", "--task", "sentiment", *map(str, (*fixed, "--max-length", 32, "--bootstrap", 20, *more))]
+
+    return call
+
+
 def test_a_terminal_shows_the_steps_until_the_training_is_stopped(tiny_checkpoint, opinions, monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
@@ -141,12 +153,10 @@ def test_folds_are_even_for_each_label_and_keep_equal_texts_together(tiny_checkp
 
 
 def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
-    tiny_checkpoint, opinions, write_rows, tmp_path, capsys
+    tiny_checkpoint, opinions, words, tmp_path, capsys
 ):
     rows = [{"id": n, **row} for n, row in enumerate(opinions[:24])]
-    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--train", write_rows("rows.jsonl", rows)]
-    words += ["--output", tmp_path / "out", "--use-cpu", "true", "--max-length", 32, "--bootstrap", 20]
-    assert cli.main([*map(str, words)]) == 0
+    assert cli.main(words(rows)) == 0
     text = capsys.readouterr().out
     results = read_results(tmp_path / "out")
     assert results["few_labels"] and "cross-validation in 4 folds" in text
@@ -176,18 +186,15 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     found = Predictor(tmp_path / "out", device="cpu")([row["text"] for row in rows])
     assert sum(one["label"] == row["label"] for one, row in zip(found, rows, strict=True)) >= 20
     before = (tmp_path / "out/model.safetensors").read_bytes()
-    assert cli.main([*map(str, words), "--resume"]) == 0
+    assert cli.main(words(rows, "--resume")) == 0
     assert (tmp_path / "out/model.safetensors").read_bytes() == before
     for option in (["--num-train-epochs", "1"], ["--validation-share", "0.2"], ["--freeze", "encoder"]):
-        assert cli.main([*map(str, words), "--overwrite", "--max-steps", "2", *option]) == 0
+        assert cli.main(words(rows, "--overwrite", "--max-steps", 2, *option)) == 0
         assert not read_results(tmp_path / "out")["few_labels"]
 
 
-def test_a_dry_run_plans_few_labels(tiny_checkpoint, opinions, write_rows, tmp_path, capsys):
-    rows = [*opinions[:24], *opinions[:2]]
-    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--train", write_rows("rows.jsonl", rows)]
-    words = [*map(str, [*words, "--output", tmp_path / "out", "--use-cpu", "true", "--max-length", 32])]
-    assert cli.main([*words, "--dry-run"]) == 0
+def test_a_dry_run_plans_few_labels(opinions, words, tmp_path, capsys):
+    assert cli.main(words([*opinions[:24], *opinions[:2]], "--dry-run")) == 0
     text = capsys.readouterr().out
     assert "in 4 folds" in text and "held out" not in text and not (tmp_path / "out").exists()
     assert re.search("training features .* 26 ", text) and re.search("steps of the first run .* 8 ", text)
@@ -201,23 +208,18 @@ def test_a_run_takes_as_many_steps_as_are_planned(tiny_checkpoint, opinions, cou
     assert len([*steps]) == few_labels.planned_steps(count) == {24: 8, 100: 32}[count]
 
 
-def test_a_label_with_one_row_is_absent_from_its_fold(tiny_checkpoint, opinions, write_rows, tmp_path):
+def test_a_label_with_one_row_is_absent_from_its_fold(opinions, words, tmp_path):
     rows = [row for row in opinions if row["label"] == "good"][:12]
     rows.append(next(row for row in opinions if row["label"] == "bad"))
-    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--train", write_rows("rows.jsonl", rows)]
-    words += ["--output", tmp_path / "out", "--use-cpu", "true", "--max-length", 32, "--bootstrap", 20]
-    assert cli.main([*map(str, words)]) == 0
+    assert cli.main(words(rows)) == 0
     predictions = read_lines(tmp_path / "out/validation/predictions.jsonl")
     assert predictions[-1]["label"] == "good" and predictions[-1]["scores"]["good"] > 0.99
     assert not list((tmp_path / "out/validation").glob("suspects*"))  # the fold has not learned the label
     assert Predictor(tmp_path / "out", device="cpu")(rows[-1]["text"])["scores"]["bad"] > 0.01
 
 
-def test_a_signal_stops_the_training_of_few_labels_between_two_steps(
-    tiny_checkpoint, opinions, write_rows, tmp_path, monkeypatch, capsys
-):
-    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint]
-    words += ["--train", write_rows("my rows.jsonl", opinions[:24]), "--output", tmp_path / "out", "--use-cpu", "true"]
+def test_a_signal_stops_the_training_of_few_labels_between_two_steps(opinions, words, monkeypatch, capsys):
+    given = words(opinions[:24])
     steps, taken = few_labels._contrastive_steps, []
 
     def interrupted(*arguments):
@@ -229,26 +231,23 @@ def test_a_signal_stops_the_training_of_few_labels_between_two_steps(
 
     monkeypatch.setattr(few_labels, "_contrastive_steps", interrupted)
     with pytest.raises(SystemExit) as ended:
-        cli.main([*map(str, words), "--bootstrap", "0"])
+        cli.main(given)
     assert ended.value.code == 143 and len(taken) == 12
     message, hint = capsys.readouterr().out.splitlines()[-2:]
     assert message.startswith("stopped and saved after 1 of 4 folds")
     resumed = shlex.split(hint)
-    assert resumed == ["mybert", *map(str, words), "--bootstrap", "0", "--resume"]
+    assert resumed == ["mybert", *given, "--resume"]
     assert cli.main(resumed[1:]) == 0
     assert len(taken) == 12 + 4 * 8, "three folds and the model"
     assert "--resume: 1 of 4 folds are done\ncross-validation, fold 2 of 4\n" in capsys.readouterr().out
 
 
-def test_given_validation_rows_score_few_labels_without_folds(tiny_checkpoint, opinions, write_rows, tmp_path, capsys):
+def test_given_validation_rows_score_few_labels_without_folds(opinions, words, write_rows, tmp_path, capsys):
     rows = [
         {"text": row["text"], "label": [row["label"], "any"][: 1 + number % 2]} for number, row in enumerate(opinions)
     ]
-    files = write_rows("train.jsonl", rows[:24]), write_rows("validation.jsonl", rows[24:])
-    words = ["finetune", "--task", "sentiment", "--model", tiny_checkpoint, "--seeds", 2]
-    words += ["--train", files[0], "--validation", files[1], "--output", tmp_path / "out"]
-    words += ["--use-cpu", "true", "--max-length", 32, "--bootstrap", 20]
-    assert cli.main([*map(str, words)]) == 0
+    validation = write_rows("validation.jsonl", rows[24:])
+    assert cli.main(words(rows[:24], "--validation", validation, "--seeds", 2)) == 0
     assert "folds" not in capsys.readouterr().out
     results = read_results(tmp_path / "out")
     found = Predictor(tmp_path / "out", device="cpu")([row["text"] for row in rows[24:]])
@@ -308,7 +307,7 @@ def test_intervals_of_few_rows_cover_the_score_of_all():
     ],
 )
 def test_only_trainers_that_train_start_trackers_with_the_lock_and_before_anything_is_lost(
-    tiny_checkpoint, opinions, write_rows, tmp_path, monkeypatch, capsys, options, started
+    opinions, words, tmp_path, monkeypatch, capsys, options, started
 ):
     names: list[str] = []
 
@@ -321,19 +320,17 @@ def test_only_trainers_that_train_start_trackers_with_the_lock_and_before_anythi
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(TensorBoardCallback, "setup", None, raising=False)  # as those have that need a login
     monkeypatch.setattr(TensorBoardCallback, "on_train_begin", begin)
-    words = ["finetune", "--task", "text-classification", "--model", tiny_checkpoint, "--output", tmp_path / "out"]
-    words = [*map(str, words), "--train", str(write_rows("rows.jsonl", opinions)), *options.split()]
-    words += ["--report-to", "tensorboard", "--overwrite"]
-    assert cli.main(words) == 0
+    given = words(opinions, *options.split(), "--report-to", "tensorboard", "--overwrite")
+    assert cli.main(given) == 0
     assert list(dict.fromkeys(names)) == started
     if not started:
         return
     before = (tmp_path / "out/results.json").read_bytes()
     names.clear()
     with exclusive_lock(tmp_path / "out"):
-        assert cli.main(words) == 2
+        assert cli.main(given) == 2
     assert names == [] and "another run is writing" in capsys.readouterr().err
     monkeypatch.setattr(TensorBoardCallback, "on_train_begin", fail)
-    assert cli.main(words) == 2
+    assert cli.main(given) == 2
     assert "--report-to" in capsys.readouterr().err
     assert (tmp_path / "out/results.json").read_bytes() == before

@@ -9,21 +9,19 @@ from collections.abc import Callable
 
 import pytest
 from datasets import Dataset
+from new_tasks import task_of
 from trained_runs import read_results as results
 from transformers import BertTokenizerFast
 
-from modeling_mybert import MyBertConfig
 from mybert import cli
 from mybert.finetuning.held_out import held_out_rows
-from mybert.tasks import task_class
 from mybert.tasks.base import Task
 
 
 def splitter(rows: list[dict], task: str = "text-classification") -> Callable[[float, int], list[int]]:
     """A function from share and seed to the held-out rows."""
-    kind, table = task_class(task), Dataset.from_list(rows)
-    made = kind(kind.Options(), MyBertConfig(problem_type=None))
-    table = made.prepare(table)
+    made = task_of(task)
+    table = made.prepare(Dataset.from_list(rows))
     fitted = made.fitted(table)
     return lambda share, seed: held_out_rows(table, fitted, share, seed)
 

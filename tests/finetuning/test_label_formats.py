@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from datasets import Dataset, disable_progress_bars
 from json_files import read_lines
+from new_tasks import task_of
 from sklearn.metrics import f1_score
 from trained_runs import read_results as results
 
@@ -85,10 +86,6 @@ TEXTS = ["a good film", 'a "fine", long\tstory', '"bad" start', "two\nlines"]
 @pytest.fixture(scope="module", autouse=True)
 def quiet():
     disable_progress_bars()
-
-
-def task_of(**options) -> TextClassification:
-    return TextClassification(TextClassification.Options.of(options), MyBertConfig(problem_type=None))
 
 
 def new_task(path: Path, **settings) -> tuple[TextClassification, Dataset]:
@@ -345,7 +342,7 @@ def test_whole_numbers_are_sorted_by_value(labels, names):
 def test_parts_of_a_range_of_numbers_have_distinct_names(first, last):
     labels = [first + (last - first) * i / 4 for i in range(5)]
     rows = Dataset.from_dict({"text": ["x"] * 5, "label": labels})
-    task = TextClassification(TextClassification.Options.of({"problem": "regression"}), MyBertConfig()).fitted(rows)
+    task = task_of(problem="regression").fitted(rows)
     balance = task.label_distribution(rows)
     assert len(balance) == (1 if first == 1e17 else 5) and sum(balance.values()) == 5
     ends = [end for name in balance for end in map(float, name.split(" to "))]

@@ -1,5 +1,6 @@
 """multiple-choice: columns, features, and a rule that a tiny model learns."""
 
+import functools
 import json
 from collections.abc import Sequence
 from random import Random
@@ -8,15 +9,15 @@ import pandas as pd
 import pytest
 from datasets import Dataset
 from json_files import read_lines
+from new_tasks import task_of
 from trained_runs import read_results
 
-from modeling_mybert import MyBertConfig, MyBertForMultipleChoice
+from modeling_mybert import MyBertForMultipleChoice
 from mybert import Predictor, cli
 from mybert.inference.logits import logits_of
 from mybert.rows.splits import Split
 from mybert.rows.tables import table_of
 from mybert.tasks.lines import RowColumns
-from mybert.tasks.multiple_choice import MultipleChoice
 from mybert.tasks.reading import read_split
 from tokenization import MyBertTokenizer
 
@@ -32,8 +33,7 @@ def swag() -> list[dict]:
     ]
 
 
-def task(**settings) -> MultipleChoice:
-    return MultipleChoice(MultipleChoice.Options.of(settings), MyBertConfig())
+task = functools.partial(task_of, "multiple-choice")
 
 
 def part_of(rows: list[dict], **settings) -> Split:

@@ -1,10 +1,12 @@
 """question-answering: SQuAD files, windows, spans, scores, and the threshold for "no answer"."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
 from datasets import Dataset
+from new_tasks import task_of
 from transformers import pipeline
 
 from modeling_mybert import MyBertConfig, MyBertForQuestionAnswering
@@ -12,7 +14,6 @@ from modeling_mybert.answer_decoding_mybert import encode_windows
 from mybert import Predictor
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.rows.splits import Split
-from mybert.tasks.question_answering import QuestionAnswering
 from mybert.tasks.reading import usable_rows
 from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
@@ -21,10 +22,7 @@ ROW = {"question": "who", "context": "the good film", "answers": {"text": ["good
 
 
 NONE = {"text": [], "answer_start": []}
-
-
-def task(**settings) -> QuestionAnswering:
-    return QuestionAnswering(QuestionAnswering.Options.of(settings), MyBertConfig())
+task = functools.partial(task_of, "question-answering")
 
 
 def in_file(rows: list[dict]) -> Split:

@@ -9,9 +9,9 @@ import datasets
 import pandas
 import pytest
 from datasets import Dataset, DatasetDict
+from new_tasks import task_of
 from tiny_models import LABELLED
 
-from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import fingerprint, identity
 from mybert.common.errors import UserError
 from mybert.embedding.search import _arriving
@@ -21,10 +21,8 @@ from mybert.io.documents import read_documents
 from mybert.io.files import zstd
 from mybert.tasks.lines import read_lines
 from mybert.tasks.reading import load_table, read_split
-from mybert.tasks.text_classification import TextClassification
-from mybert.tasks.token_classification import TokenClassification
 
-TASK = TextClassification(TextClassification.Options.of(), MyBertConfig())
+TASK = task_of()
 LINES = "".join(json.dumps({"text": f"word {i}", "label": "ab"[i % 2]}) + "\n" for i in range(2000)).encode()
 
 
@@ -39,8 +37,8 @@ def write(tmp_path):
     return table
 
 
-def read(path, kind=TextClassification) -> list[dict]:
-    return read_split(str(path), kind(kind.Options.of(), MyBertConfig())).rows.to_list()
+def read(path, task=TASK) -> list[dict]:
+    return read_split(str(path), task).rows.to_list()
 
 
 @pytest.mark.parametrize("last", ["with", "without"])
@@ -68,7 +66,7 @@ def test_every_reader_has_the_same_lines(write, end, bom, last):
         ]
         assert [document.text for document in read_documents([str(path)], plain_text="line")] == texts
     path = written("a.conll", [f"{text}\tX" for text in texts] + ["", "last\tX"])
-    assert read(path, TokenClassification) == [
+    assert read(path, task_of("token-classification")) == [
         {"tokens": texts, "tags": ["X"] * 5},
         {"tokens": ["last"], "tags": ["X"]},
     ]

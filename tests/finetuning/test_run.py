@@ -148,33 +148,6 @@ def test_a_resumed_run_with_a_teacher_equals_one_never_interrupted(
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-@pytest.mark.slow
-def test_a_resumed_run_equals_one_never_interrupted(finetune, data, interrupted_at_8, tmp_path, monkeypatch, capsys):
-    words = ("text-classification", *data, "--num-train-epochs", 2)
-    assert finetune(*words, "--resume", output="whole") == 0  # where nothing is
-    with interrupted_at_8():
-        assert finetune(*words) == 130
-    assert not (tmp_path / "out/results.json").exists()
-    for word, value, message in (
-        ("--weight-decay", 0.5, "--weight-decay is 0.5, the run was started with 0.01"),
-        ("--label-smoothing-factor", 0.1, "--label-smoothing-factor is 0.1, the run was started with 0.0"),
-        ("--eval-delay", 1, "--eval-delay is 1"),
-        ("--optim", "adafactor", "--optim is 'adafactor', the run was started with 'adamw_torch"),
-        ("--gradient-accumulation-steps", 2, "sequences_per_step is"),
-    ):
-        assert finetune(*words, "--resume", word, value) == 2
-        assert message in capsys.readouterr().err
-    monkeypatch.chdir(tmp_path)  # the same files under other names
-    assert finetune(words[0], *(str(word).removeprefix(f"{tmp_path}/") for word in words[1:]), "--resume") == 0
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
-    one, other = (results(tmp_path / name)["runs"] for name in ("whole", "out"))
-    assert [run["metrics"] for run in one] == [run["metrics"] for run in other]
-    (tmp_path / "whole/manifest.json").unlink()
-    assert finetune(*words, "--resume", output="whole") == 2
-    assert "has no run of `mybert finetune` to continue" in capsys.readouterr().err
-
-
 def test_what_the_caller_has_chosen_stays_as_it_is(tiny_checkpoint, opinions, write_rows, tmp_path):
     train = str(write_rows("train.jsonl", opinions[:8]))
     arguments = FinetuningArguments(output_dir=str(tmp_path / "out"), max_steps=1, use_cpu=True)

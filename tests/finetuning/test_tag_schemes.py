@@ -1,5 +1,6 @@
 """Tags of entities: which scheme they have, the entities in them, scores, stray tags."""
 
+import functools
 import itertools
 import random
 from collections import Counter
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import seqeval.metrics
 from datasets import Dataset
+from new_tasks import task_of
 from seqeval import scheme as schemes
 from seqeval.metrics.sequence_labeling import get_entities
 
@@ -45,10 +47,7 @@ FORMS = {
     "PER.B": "{1}.{0}",
     "B": "{0}",
 }
-
-
-def task(**settings) -> TokenClassification:
-    return TokenClassification(TokenClassification.Options.of(settings), MyBertConfig())
+task = functools.partial(task_of, "token-classification")
 
 
 def rows_of(*tags: str) -> Dataset:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from json_files import change_json
+from new_tasks import task_of
 from scipy.special import softmax
 from trained_runs import read_results as results
 from transformers import (
@@ -30,10 +31,6 @@ from mybert.inference.task_checkpoint import load_finetuned
 from mybert.tasks.settings import PredictorSettings
 from mybert.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
-
-
-def task_of(**options) -> TextClassification:
-    return TextClassification(TextClassification.Options.of(options), MyBertConfig(problem_type=None))
 
 
 def predictions(folder, texts: list[str]) -> list[dict]:
@@ -156,8 +153,7 @@ def test_windows_average_the_logits_of_overlapping_parts(tiny_checkpoint):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3).eval()
     model.config.problem_type = "single_label_classification"
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
-    settings = TextClassification.Options.of({"max_length": 10, "stride": 2, "long_texts": "window"})
-    task = TextClassification(settings, model.config)
+    task = task_of(config=model.config, max_length=10, stride=2, long_texts="window")
     texts = ["the very good", " ".join("abcdefghijklmnopqrstu")]
     rows = Dataset.from_dict({"text": texts})
     features = task.features(rows, tokenizer, training=False)
@@ -217,8 +213,7 @@ def test_the_default_length_truncates_at_most_one_row_in_a_hundred(
 
 def labelled(problem: str, names: str, thresholds: list[str]) -> TextClassification:
     config = MyBertConfig(problem_type=problem, id2label=dict(enumerate(names)))
-    options = TextClassification.Options.of({"threshold": thresholds})
-    return TextClassification(options, config).loaded("model")
+    return task_of(config=config, threshold=thresholds).loaded("model")
 
 
 def test_a_threshold_of_every_label_decides_on_several_labels():

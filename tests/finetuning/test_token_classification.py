@@ -1,5 +1,6 @@
 """token-classification: CoNLL files, annotated texts, windows and training."""
 
+import functools
 import json
 import random
 
@@ -10,6 +11,7 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from json_files import read_lines
+from new_tasks import task_of
 from trained_runs import read_results
 
 from modeling_mybert import MyBertConfig
@@ -25,10 +27,7 @@ from mybert.tasks.word_tokens import window_words
 from tokenization import MyBertTokenizer
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-
-
-def task(**settings) -> TokenClassification:
-    return TokenClassification(TokenClassification.Options.of(settings), MyBertConfig())
+task = functools.partial(task_of, "token-classification")
 
 
 def fitted(rows: list[dict], **settings) -> tuple[TokenClassification, Dataset]:

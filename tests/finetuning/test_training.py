@@ -135,24 +135,46 @@ def test_a_run_killed_after_its_last_step_is_finished_by_resume_even_if_moved(
     assert same_weights(whole(*more), moved)
 
 
-def test_a_run_killed_while_it_removes_checkpoints_is_finished(finetune, words, tmp_path, monkeypatch, no_more_steps):
-    remove = shutil.rmtree
+def remove_some(path, *args, **kwargs):
+    """Removes other folders, and of the checkpoints of a finished run one file each, until none is whole."""
+    path = Path(path)
+    if not (path.parent / "model").exists():
+        return RMTREE(path, *args, **kwargs)
+    (path / "trainer_state.json").unlink()
+    if not list(path.parent.glob("checkpoint-*/trainer_state.json")):
+        raise KeyboardInterrupt
 
-    def kill_at_the_last(path, *args, **kwargs):
-        path = Path(path)
-        if not (path.parent / "model").exists():
-            return remove(path, *args, **kwargs)
-        (path / "trainer_state.json").unlink()
-        if not list(path.parent.glob("checkpoint-*/trainer_state.json")):
-            raise KeyboardInterrupt
 
+def move_some(folder, target):
+    (folder / "config.json").replace(target / "config.json")
+    raise KeyboardInterrupt
+
+
+RMTREE = shutil.rmtree
+AT_THE_END = {
+    "checkpoints are removed": (shutil, "rmtree", remove_some),
+    "the model is scored": (report, "evaluate_rows", killed),
+    "the model is moved": (report, "_move_files", move_some),
+}
+
+
+@pytest.mark.parametrize(("module", "name", "kill"), AT_THE_END.values(), ids=AT_THE_END)
+def test_a_run_killed_after_its_training_is_finished_by_resume(
+    finetune, words, whole, tmp_path, monkeypatch, no_more_steps, module, name, kill
+):
+    more = ("--num-train-epochs", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", kill_at_the_last)
-        assert finetune(*words, "--num-train-epochs", 2) == 130
-    assert list(tmp_path.glob("out/runs/*/checkpoint-*"))
+        patch.setattr(module, name, kill)
+        assert finetune(*words, *more) == 130
+    expected = whole(*more)
     no_more_steps()
-    assert finetune(*words, "--num-train-epochs", 2, "--resume") == 0
+    for _ in range(2):  # the second time, the run is finished
+        assert finetune(*words, *more, "--resume") == 0
+    assert same_weights(expected, tmp_path / "out")
+    scores = [results(folder)["validation"]["metrics"] for folder in (tmp_path / "out", expected)]
+    assert scores[0] == scores[1]
     assert results(tmp_path / "out")["runs"][0]["steps"] == 10
+    assert sorted(os.listdir(tmp_path / "out")) == sorted(os.listdir(expected))
     assert not list(tmp_path.glob("out/runs/*/checkpoint-*"))
 
 
@@ -215,37 +237,6 @@ def test_sigterm_outside_of_training_ends_the_run_before_the_next(finetune, word
     assert len(list(tmp_path.glob("out/runs/*/results.json"))) == 1
     assert finetune(*words, "--num-train-epochs", 1, "--seeds", 2, "--resume") == 0
     assert len(results(tmp_path / "out")["runs"]) == 2
-
-
-def test_a_run_killed_while_its_model_is_scored_and_a_finished_one_can_be_resumed(
-    finetune, words, tmp_path, monkeypatch, no_more_steps, capsys
-):
-    with monkeypatch.context() as patch:
-        patch.setattr(report, "evaluate_rows", killed)
-        assert finetune(*words, "--num-train-epochs", 1) == 130
-    no_more_steps()
-    assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
-    scores = results(tmp_path / "out")["validation"]["metrics"]
-    assert "is finished" not in capsys.readouterr().out
-    assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
-    assert f"the run in {tmp_path / 'out'} is finished: no step is left to train" in capsys.readouterr().out
-    assert results(tmp_path / "out")["validation"]["metrics"] == scores
-
-
-def test_a_run_killed_while_its_model_is_moved_is_finished(finetune, words, tmp_path, monkeypatch, no_more_steps):
-    assert finetune(*words, "--num-train-epochs", 1, output="uninterrupted") == 0
-
-    def move_some(folder, target):
-        (folder / "config.json").replace(target / "config.json")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(report, "_move_files", move_some)
-        assert finetune(*words, "--num-train-epochs", 1) == 130
-    no_more_steps()
-    assert finetune(*words, "--num-train-epochs", 1, "--resume") == 0
-    assert same_weights(tmp_path / "uninterrupted", tmp_path / "out")
-    assert sorted(os.listdir(tmp_path / "out")) == sorted(os.listdir(tmp_path / "uninterrupted"))
 
 
 def test_of_equal_scores_the_lowest_loss_is_kept(finetune, opinions, write_rows, tmp_path):
@@ -321,38 +312,41 @@ def terminate_the_second_at_8():
     RunTrainer.training_step = step
 
 
-def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(
-    start_processes, words, tiny_checkpoint, tmp_path
-):
-    shape = ("--num-train-epochs", 3, "--per-device-train-batch-size", 4, "--learning-rate", "5e-3", "--bootstrap", 0)
-    shape += ("--load-best-model-at-end", "false", "--use-cpu", "true")
+@pytest.fixture
+def train_in(start_processes, words, tiny_checkpoint, tmp_path):
+    """A function that trains in some processes, and returns their exit statuses and what they print."""
+    fixed = ("--model", tiny_checkpoint, "--bootstrap", 0, "--use-cpu", "true", "--num-train-epochs", 3)
 
-    def start(output: str, *more, fault=None):
-        argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / output)
-        return start_processes([*argv, *shape, *more], count=2, fault=fault)
+    def call(count: int, output: str, *more, fault=None) -> tuple[list[int | None], str]:
+        argv = ["finetune", "--task", *words, *fixed, "--output", tmp_path / output, *more]
+        return start_processes(argv, count=count, fault=fault)
 
-    assert start("whole")[0] == [0, 0]
-    statuses, text = start("out", fault=terminate_the_second_at_8)  # five per epoch
+    return call
+
+
+LAST = ("--load-best-model-at-end", "false")
+
+
+def test_two_processes_of_which_one_is_terminated_resume_to_the_same_weights(train_in, tmp_path):
+    shape = ("--per-device-train-batch-size", 4, "--learning-rate", "5e-3", *LAST)
+    assert train_in(2, "whole", *shape)[0] == [0, 0]
+    statuses, text = train_in(2, "out", *shape, fault=terminate_the_second_at_8)  # five per epoch
     assert statuses == [143, 143] and text.count("stopped and saved after step 8 of 15") == 1, text
-    assert start("out", "--resume")[0] == [0, 0]
+    assert train_in(2, "out", *shape, "--resume")[0] == [0, 0]
     assert same_weights(tmp_path / "whole", tmp_path / "out")
 
 
-def test_two_processes_train_the_model_of_one(start_processes, words, tiny_checkpoint, tmp_path):
-    argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--bootstrap", 0, "--use-cpu", "true")
-    argv += ("--num-train-epochs", 2, "--learning-rate", "1e-3", "--dropout", 0, "--load-best-model-at-end", "false")
+def test_two_processes_train_the_model_of_one(train_in, tmp_path):
     for count in (1, 2):
-        own = ("--output", tmp_path / f"of-{count}", "--per-device-train-batch-size", 8 // count)
-        statuses, text = start_processes([*argv, *own], count=count)
+        shape = ("--per-device-train-batch-size", 8 // count, "--learning-rate", "1e-3", "--dropout", 0, *LAST)
+        statuses, text = train_in(count, f"of-{count}", *shape)
         assert statuses == [0] * count, text
     one, two = (load_file(tmp_path / f"of-{count}" / "model.safetensors") for count in (1, 2))
     torch.testing.assert_close(two, one, atol=1e-4, rtol=0)
 
 
-def test_two_processes_both_load_the_best_model_for_its_score(start_processes, words, tiny_checkpoint, tmp_path):
-    argv = ("finetune", "--task", *words, "--model", tiny_checkpoint, "--output", tmp_path / "out", "--bootstrap", 0)
-    argv += ("--num-train-epochs", 3, "--learning-rate", "5e-3", "--use-cpu", "true")
-    statuses, text = start_processes(argv, count=2)
+def test_two_processes_both_load_the_best_model_for_its_score(train_in, tmp_path):
+    statuses, text = train_in(2, "out", "--learning-rate", "5e-3")
     assert statuses == [0, 0] and "Could not locate the best model" not in text, text
     found = results(tmp_path / "out")
     (run,), scores = found["runs"], found["validation"]["metrics"]

@@ -12,6 +12,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_files import read_lines
+from new_tasks import task_of
 from tiny_models import TinyModels
 from tokenizers import AddedToken, PreTokenizedString
 from tokenizers.normalizers import BertNormalizer
@@ -24,7 +25,6 @@ from mybert.common.errors import warn_once
 from mybert.explanation.explainer import Explainer
 from mybert.inference.predictor import Predictor
 from mybert.rows.word_rules import learn_word_rules
-from mybert.tasks.token_classification import TokenClassification
 from tokenization import MyBertTokenizer
 
 NORMALIZER = BertNormalizer(lowercase=False, strip_accents=False)
@@ -150,7 +150,7 @@ def test_rules_follow_the_words_of_each_corpus(sentences, texts):
 def test_words_of_a_script_without_spaces_are_asked_for(words, warns, caplog):
     warn_once.cache_clear()
     rules = learn_word_rules([words.split()] * 3)
-    task = TokenClassification(TokenClassification.Options.of({}), MyBertConfig(word_rules=rules))
+    task = task_of("token-classification", MyBertConfig(word_rules=rules))
     task.prepare(Dataset.from_dict({"text": [words.replace(" ", "")]}))
     assert ("pass its words as a list" in caplog.text) == warns
 
@@ -201,7 +201,7 @@ def tagger(tmp_path) -> Path:
     tokenizer = with_added_tokens(MyBertTokenizer.from_pretrained(source))
     model.resize_token_embeddings(len(tokenizer))
     rows = Dataset.from_dict({"tokens": (words := [words for _, words in newspaper(300)]), "tags": words})
-    made = TokenClassification(TokenClassification.Options.of({}), model.config).reading_like(rows)
+    made = task_of("token-classification", model.config).reading_like(rows)
     model.config.word_rules = made.config.word_rules
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
