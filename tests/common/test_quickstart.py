@@ -16,6 +16,18 @@ from mybert.workflows.quickstart import QuickstartSettings, _pretrain, quickstar
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+def write_text(path: Path, paragraphs: int = 60) -> Path:
+    texts = [f"A cat sleeps for {n} hours. A dog runs. It rains." for n in range(paragraphs)]
+    path.write_text("\n\n".join(texts), "utf-8")
+    return path
+
+
+@pytest.fixture
+def without_training(monkeypatch):
+    for name in ("_pretrain", "load_in_clean_process"):
+        monkeypatch.setattr(f"mybert.workflows.quickstart.{name}", lambda *_: None)
+
+
 @pytest.mark.slow
 def test_a_model_is_trained_from_text_and_guesses_in_a_process_without_mybert(tmp_path, capfd):
     text = tmp_path / "text.txt"
@@ -42,12 +54,11 @@ def test_a_quickstart_that_is_stopped_continues_with_what_is_there(tmp_path, mon
         raise Preempted
 
     monkeypatch.setattr("mybert.pretraining.run.pretrain", stop)
-    text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(f"A cat sleeps for {n} hours. A dog runs. It rains." for n in range(60)), "utf-8")
+    text = write_text(tmp_path / "text.txt")
     given = {"output": str(tmp_path / "out"), "text": [str(text)]}
     with pytest.raises(Preempted):
         quickstart(QuickstartSettings(**given))
-    with pytest.raises(UserError, match="holds an unfinished run; add --resume"):
+    with pytest.raises(UserError, match="add --resume"):
         check_places([QuickstartSettings(**given)])
     for changed, made in (
         ({"seed": 1}, "corpus was made with --seed 0, not --seed 1"),
@@ -76,9 +87,7 @@ def test_an_interruption_before_the_training_names_resume(tmp_path, monkeypatch,
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(f"A cat sleeps for {n} hours. A dog runs. It rains." for n in range(60)), "utf-8")
-    command = ["quickstart", "--output", str(tmp_path / "out"), "--text", str(text)]
+    command = ["quickstart", "--output", str(tmp_path / "out"), "--text", str(write_text(tmp_path / "text.txt"))]
     with monkeypatch.context() as patch:
         patch.setattr("mybert.workflows.quickstart.build_examples", interrupt)
         assert cli.main(command) == 130
@@ -94,22 +103,16 @@ def test_an_interruption_before_the_training_names_resume(tmp_path, monkeypatch,
     assert (tmp_path / "out/corpus/manifest.json").is_file()
 
 
-def test_some_of_a_few_long_files_is_held_out(tmp_path, monkeypatch):
+def test_some_of_a_few_long_files_is_held_out(tmp_path, without_training):
     """As by `mybert pretrain --text`: each file is a document, and few documents are split."""
-    monkeypatch.setattr("mybert.workflows.quickstart._pretrain", lambda *_: None)
-    monkeypatch.setattr("mybert.workflows.quickstart.load_in_clean_process", lambda *_: None)
-    for name in "abc":
-        words = "\n\n".join(f"A cat {name} sleeps for {n} hours. A dog runs. It rains." for n in range(1000))
-        (tmp_path / f"{name}.txt").write_text(words, "utf-8")
-    quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(tmp_path / f"{name}.txt") for name in "abc"]))
+    files = [str(write_text(tmp_path / f"{number}.txt", number)) for number in (1000, 1001, 1002)]
+    quickstart(QuickstartSettings(str(tmp_path / "out"), text=files))
     made = read_manifest(tmp_path / "out/corpus")["settings"]
     assert made["document_per_file"] and made["split_documents"] > 1
     assert (tmp_path / "out/corpus/validation").is_dir()
 
 
-def test_the_vocabulary_and_the_sentences_follow_the_language(tmp_path, monkeypatch):
-    monkeypatch.setattr("mybert.workflows.quickstart._pretrain", lambda *_: None)
-    monkeypatch.setattr("mybert.workflows.quickstart.load_in_clean_process", lambda *_: None)
+def test_the_vocabulary_and_the_sentences_follow_the_language(tmp_path, without_training):
     text = "\n\n".join(f"में कुल {n} है। मैं कूल हूँ। वह Bäcker ist z. B. Café." for n in range(60))
     (tmp_path / "text.csv").write_text("body\n" + "".join(f'"{part}"\n' for part in text.split("\n\n")), "utf-8")
     given = {"text": [str(tmp_path / "text.csv")], "text_column": "body"}

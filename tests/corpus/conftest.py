@@ -1,6 +1,5 @@
 """A tiny vocabulary, small inputs, and a function that builds a corpus."""
 
-import json
 import random
 from pathlib import Path
 
@@ -90,10 +89,8 @@ def texts(tmp_path, monkeypatch):
     """A file of 40 rows, eight parts of `mybert embed` or `predict`, and one row that cannot be used."""
     monkeypatch.setattr(stored_texts, "CHARACTERS_PER_BATCH", 60)
     monkeypatch.setattr(predict, "_ROWS_AT_ONCE", 5)
-    path = tmp_path / "texts.jsonl"
     rows = [{"text": f"the sea {'is very ' * (number % 7)}dull", "id": number} for number in range(40)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"id": 1}\n')
-    return path
+    return write_lines(tmp_path / "texts.jsonl", [*rows, {"id": 1}])
 
 
 @pytest.fixture

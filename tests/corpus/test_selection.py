@@ -1,10 +1,12 @@
 """Filters, deduplication and near-deduplication."""
 
+import os
 import random
 import sys
 
 import pytest
 
+from mybert.common.errors import UserError
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text import document_store as documents_module
 from mybert.corpus.text.document_store import store_documents
@@ -140,3 +142,10 @@ def test_the_build_reports_what_a_filter_left_out(build, make_documents, write_j
     assert manifest["counts"]["documents_filtered"] == {name: expected}
     assert manifest["counts"]["documents"] == 60 - expected
     assert f"removed by {name}" in capsys.readouterr().out
+
+
+def test_a_process_that_the_system_kills_is_said_with_the_remedy(select, write_filter, monkeypatch):
+    monkeypatch.setattr(documents_module, "CHARACTERS_PER_TASK", 5)
+    name = write_filter(f"import os\n    return os.getpid() == {os.getpid()} or os.kill(os.getpid(), 9)")
+    with pytest.raises(UserError, match=r"a process was killed, .* use a smaller --num-proc"):
+        select(["some text"] * 4, filter=[name], num_proc=2)

@@ -13,6 +13,7 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from json_files import write_lines
 
 from mybert.artifacts.manifest import write_manifest
 from mybert.common.errors import UserError
@@ -27,16 +28,12 @@ def texts(*inputs, **options):
     return [document.text for document in read_documents([str(name) for name in inputs], **options)]
 
 
-def jsonl(records):
-    return "".join(json.dumps(record) + "\n" for record in records)
-
-
 def write_all_formats(folder):
     records = [{"id": number, "text": text} for number, text in enumerate(TEXTS)]
     quoted = [text.replace('"', '""') for text in TEXTS]
-    (folder / "a.jsonl").write_text(jsonl(records), encoding="utf-8")
+    write_lines(folder / "a.jsonl", records)
     (folder / "b.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
-    (folder / "c.json").write_text(jsonl(records), encoding="utf-8")
+    write_lines(folder / "c.json", records)
     (folder / "d.csv").write_text("id,text\n" + "".join(f'0,"{t}"\n' for t in quoted), encoding="utf-8")
     (folder / "g.txt").write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
     for name in ("a.jsonl", "b.json", "d.csv", "g.txt"):
@@ -75,7 +72,7 @@ def test_a_quoted_field_may_be_the_last_of_a_csv_file(tmp_path, end):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt", "md"])
 def test_the_last_suffix_selects_the_format_in_either_case(tmp_path, kind, pack):
     text = 'a, b "c"'
-    content = {"csv": 'text,id\n"a, b ""c""",1\n', "tsv": f"text\tid\n{text}\t1\n", "jsonl": jsonl([{"text": text}])}
+    content = {"csv": 'text,id\n"a, b ""c""",1', "tsv": f"text\tid\n{text}\t1\n", "jsonl": json.dumps({"text": text})}
     packed = {bytes: "", gzip.compress: ".gz", zstd.compress: ".zst"}[pack]
     for name in (f"A.{kind.upper()}{packed.upper()}", f"b.tsv.csv.gz.{kind}{packed}"):
         (tmp_path / name).write_bytes(pack(content.get(kind, text).encode()))
@@ -158,7 +155,7 @@ def test_newlines_of_all_systems_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\r\x0c\nthree\rfour\n\nfive")
     assert texts(path) == ["one\ntwo\n", "three\nfour\n", "five"]
-    (tmp_path / "b.jsonl").write_text(jsonl([{"text": "a\r\nb\rc"}]))
+    write_lines(tmp_path / "b.jsonl", [{"text": "a\r\nb\rc"}])
     assert texts(tmp_path / "b.jsonl") == ["a\nb\nc"]
 
 
@@ -232,7 +229,7 @@ def test_the_documentation_of_a_package_is_a_corpus():
 
 def test_a_long_line_is_one_document(tmp_path):
     long = "word " * 200_000
-    (tmp_path / "a.jsonl").write_text(jsonl([{"text": long}]))
+    write_lines(tmp_path / "a.jsonl", [{"text": long}])
     (tmp_path / "b.csv").write_text(f"text\n{long}\n")
     (tmp_path / "c.txt").write_text(long)
     assert texts(tmp_path) == [long] * 3

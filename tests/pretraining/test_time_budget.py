@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 from accelerate import Accelerator
+from json_files import change_json
 from trained_runs import read_log, read_results, steps_saved
 
 from modeling_mybert import MyBertConfig
@@ -341,9 +342,7 @@ def test_a_resumed_run_of_little_text_ends_after_as_many_passes(run, monkeypatch
     assert results["budget"]["seconds"] == 3600 and 3400 < results["budget"]["unused"] < 3600
     for path in output.glob("checkpoint-*"):
         shutil.rmtree(path)
-    (output / "manifest.json").write_text(
-        json.dumps(json.loads((output / "manifest.json").read_text()) | {"complete": False})
-    )
+    change_json(output / "manifest.json", complete=False)
     again = read_results(run(resume=True, **arguments))
     assert again["steps"] == pytest.approx(results["steps"], rel=0.2)
 
@@ -401,7 +400,7 @@ def test_a_resumed_run_reads_its_plan_and_batches_back_and_its_sessions_share_th
         shutil.rmtree(cut / f"checkpoint-{step}")
     kept = json.loads((cut / "checkpoint-10" / "schedule.json").read_text())
     plan = json.loads((cut / "budget.json").read_text())
-    (cut / "budget.json").write_text(json.dumps(plan | {"seconds": kept["progress"]["seconds"]}))
+    change_json(cut / "budget.json", seconds=kept["progress"]["seconds"])
     capsys.readouterr()
     start = ticks.now
     run("cut", resume=True, **arguments)
@@ -433,8 +432,8 @@ def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):
     output = run(size="tiny", **QUICK)
     for path in output.glob("checkpoint-*"):
         shutil.rmtree(path)
-    for name, change in {"manifest.json": {"complete": False}, "budget.json": {"seconds": 7.8}}.items():
-        (output / name).write_text(json.dumps(json.loads((output / name).read_text()) | change))
+    change_json(output / "manifest.json", complete=False)
+    change_json(output / "budget.json", seconds=7.8)
     with pytest.raises(UserError, match=r"time budget of 8 s .*no checkpoint"):
         run(size="tiny", resume=True, **QUICK)
 
