@@ -14,13 +14,13 @@ from mybert.artifacts.manifest import write_manifest
 NO_CORPUS = "give either --corpus … or --text"
 LACKS = "lacks … weights, such as bert. … ; they would be random; name a complete checkpoint"
 MISTAKES = [  # with the inputs of `folders`; " … " in a message stands for anything
-    ("--size mini --init-from x", "exclude each other"),
-    ("--resume", "exclude each other"),
+    ("--size mini --init-from x", "--size and --init-from exclude each other"),
+    ("--resume", "--resume and --overwrite exclude each other"),
     ("--init-from model --initial-weights text", "--initial-weights has no effect with --init-from; leave one out"),
     ("--report-to nonsense", "--report-to: expected none … tensorboard"),
     ("--deepspeed missing.json", "--deepspeed missing.json: there is no such file"),
     ("--fsdp-config missing.json", "--fsdp-config missing.json: there is no such file"),
-    ("--dataloader-num-workers -1", "num_workers"),
+    ("--dataloader-num-workers -1", "dataloader_num_workers: expected 0 or more, found -1"),
     ('--size tiny --lr-scheduler-kwargs {"foo":1}', "--lr-scheduler-kwargs: … unexpected keyword argument 'foo'"),
     ("--fsdp full_shard", "--fsdp has no effect on the CPU"),
     ("--optim adafactor --optimizer muon", "--optim has no effect with --optimizer muon"),
@@ -63,7 +63,7 @@ MISTAKES = [  # with the inputs of `folders`; " … " in a message stands for an
     ("--init-from nowhere", "nowhere: no such folder"),
     ("--init-from words", "--init-from words has another vocabulary … `--tokenizer words`"),
     ("--init-from short", "short has only 16 positions; build the corpus with a smaller --max-length"),
-    ("--init-from cut", "cut"),
+    ("--init-from cut", "checkpoint cut: its weights are damaged ( … ); copy it again"),
     ("--init-from bare", f"bare {LACKS}"),
     ("--init-from layers", f"layers {LACKS}"),
     # text instead of a corpus

@@ -15,11 +15,11 @@ from mybert.pretraining.planning.parallel_configs import parallel_configs
 from mybert.pretraining.planning.settings import PlanSettings
 from mybert.settings.parse import parse_settings
 
-NEEDED = ["--tokens", "3.3B", "--peak-flops", "400T"]
+NEEDED = "--tokens 3.3B --peak-flops 400T"
 
 
 def settings(*argv):
-    return parse_settings((PlanSettings,), [*NEEDED, *argv], "mybert plan")[0]
+    return parse_settings((PlanSettings,), [*NEEDED.split(), *argv], "mybert plan")[0]
 
 
 def cells(text, row):
@@ -28,9 +28,19 @@ def cells(text, row):
     return [cell.strip() for cell in line.split("│")[2:-1]]
 
 
-def test_bert_base_costs_what_the_formulas_give(capsys):
-    assert cli.main(["plan", *NEEDED, "--devices", "8", "--memory", "80G", "--price", "2", "--bandwidth", "100G"]) == 0
-    text = capsys.readouterr().out
+@pytest.fixture
+def plan(capsys):
+    """A function from the words of `mybert plan` to what it prints."""
+
+    def run(words: str) -> str:
+        assert cli.main(["plan", *words.split()]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_bert_base_costs_what_the_formulas_give(plan):
+    text = plan(f"{NEEDED} --devices 8 --memory 80G --price 2 --bandwidth 100G")
     hidden, layers, length, vocabulary, parameters = 768, 12, 128, 30522, 110_106_428
     assert f"base, {parameters:,} parameters" in text
     read = 0.15 + 1 / length  # the last layer reads these, except for keys and values
@@ -70,11 +80,9 @@ def test_gradient_checkpointing_saves_memory_and_costs_a_quarter_to_a_third():
     assert 1.2 < checkpointing.compute_seconds / plain.compute_seconds < 4 / 3
 
 
-def test_several_combinations_print_one_line_each_in_the_fastest_configuration_that_fits(capsys):
+def test_several_combinations_print_one_line_each_in_the_fastest_configuration_that_fits(plan):
     argv = ["--size", "mini", "large", "--devices", "1", "64", "--memory", "3G"]
-    assert cli.main(["plan", *NEEDED, *argv]) == 0
-    text = capsys.readouterr().out
-    lines = [line for line in text.splitlines() if re.match(r"│ (mini|large) ", line)]
+    lines = [line for line in plan(f"{NEEDED} {' '.join(argv)}").splitlines() if re.match(r"│ (mini|large) ", line)]
     found = [tuple(cell.strip() for cell in line.split("│")[1:5]) for line in lines]
     assert [row[:3] for row in found] == [
         ("mini", "1", "one device"),
@@ -90,9 +98,8 @@ def budget_rows(text):
     return {(size, optimizer): numbers for size, optimizer, *numbers in rows if size}
 
 
-def test_a_time_budget_compares_optimizers_by_arithmetic(capsys):
-    assert cli.main(["plan", *NEEDED, "--time-budget", "1h", "--size", "mini", "base"]) == 0
-    text = capsys.readouterr().out
+def test_a_time_budget_compares_optimizers_by_arithmetic(plan):
+    text = plan(f"{NEEDED} --time-budget 1h --size mini base")
     rows = budget_rows(text)
     assert rows.keys() == {(size, name) for size in ("mini", "base") for name in ("muon", "adamw")}
     for size, hidden, layers in (("mini", 256, 4), ("base", 768, 12)):
@@ -108,7 +115,7 @@ def test_a_time_budget_compares_optimizers_by_arithmetic(capsys):
     assert text.splitlines()[-1].endswith("with muon")
 
 
-def test_a_time_budget_on_this_machine_compares_measured_steps(monkeypatch, capsys):
+def test_a_time_budget_on_this_machine_compares_measured_steps(monkeypatch, plan):
     asked = []
 
     def measure(settings, arguments, corpus, tokens, limit, *, types, optimizers):
@@ -118,9 +125,7 @@ def test_a_time_budget_on_this_machine_compares_measured_steps(monkeypatch, caps
         return StepTimes(costs, {"float32": 1e-3, "bfloat16": 5e-4}, {"muon": 4.096, "adamw": 0.0})
 
     monkeypatch.setattr(plan_command, "measure_steps", measure)
-    argv = ["--tokens", "1M", "--time-budget", "10m", "--size", "tiny", "mini", "--max-length", "64"]
-    assert cli.main(["plan", *argv, "--per-device-train-batch-size", "64"]) == 0
-    text = capsys.readouterr().out
+    text = plan("--tokens 1M --time-budget 10m --size tiny mini --max-length 64 --per-device-train-batch-size 64")
     rows = budget_rows(text)
     assert [rows["tiny", name][:2] for name in ("muon", "adamw")] == [["667", "400 k"], ["2 k", "1.2 M"]]
     assert "measured on this machine" in text and "with adamw" in text.splitlines()[-1]
@@ -128,25 +133,23 @@ def test_a_time_budget_on_this_machine_compares_measured_steps(monkeypatch, caps
     assert all(optimizers == ["muon", "adamw"] for *_, optimizers in asked)
 
 
-def test_a_text_is_read_as_often_as_by_a_run_with_the_time_budget(capsys):
-    assert cli.main(["plan", *NEEDED, "--tokens", "1M", "--time-budget", "1h", "--size", "tiny"]) == 0
-    rows = budget_rows(capsys.readouterr().out)
+def test_a_text_is_read_as_often_as_by_a_run_with_the_time_budget(plan):
+    rows = budget_rows(plan(f"{NEEDED} --tokens 1M --time-budget 1h --size tiny"))
     assert [numbers[1:3] for numbers in rows.values()] == [["20 M", "20.0"]] * 2
 
 
 @pytest.mark.parametrize("tokens, flops", [("1e24", "1"), ("1", "1e24")])
-def test_the_ends_of_all_ranges_are_printed_without_overflow(tokens, flops, capsys):
+def test_the_ends_of_all_ranges_are_printed_without_overflow(tokens, flops, plan):
     few = "0.001" if flops == "1" else "1"
     most = "1000000000"
-    argv = ["--tokens", tokens, "--peak-flops", flops, "--mfu", few, "--num-train-epochs", most]
-    argv += ["--price", most, "--bandwidth", "1"]
-    argv += ["--vocab-size", most, "--per-device-train-batch-size", most, "--gradient-accumulation-steps", most]
-    for devices in (["1"], [most], ["1", most]):
-        assert cli.main(["plan", *argv, "--devices", *devices]) == 0
-        assert not re.search(r"\b(nan|inf)\b", capsys.readouterr().out)
+    words = f"--tokens {tokens} --peak-flops {flops} --mfu {few} --bandwidth 1 --num-train-epochs {most}"
+    words += f" --price {most} --vocab-size {most} --per-device-train-batch-size {most}"
+    words += f" --gradient-accumulation-steps {most}"
+    for devices in ("1", most, f"1 {most}"):
+        assert not re.search(r"\b(nan|inf)\b", plan(f"{words} --devices {devices}"))
 
 
-def test_the_processor_is_measured_where_torch_supports_a_gpu_that_is_not_there(monkeypatch, capsys):
+def test_the_processor_is_measured_where_torch_supports_a_gpu_that_is_not_there(monkeypatch, plan):
     """As torch of PyPI on Linux does; the meta device can compute no time."""
     compiled_for = torch.device("meta")
     monkeypatch.setattr(
@@ -154,8 +157,7 @@ def test_the_processor_is_measured_where_torch_supports_a_gpu_that_is_not_there(
         "current_accelerator",
         lambda check_available=False: None if check_available else compiled_for,
     )
-    assert cli.main(["plan", "--tokens", "1M", "--size", "tiny"]) == 0
-    assert "tiny" in capsys.readouterr().out
+    assert "tiny" in plan("--tokens 1M --size tiny")
 
 
 def test_large_numbers_have_suffixes(tmp_path):
@@ -166,12 +168,11 @@ def test_large_numbers_have_suffixes(tmp_path):
     assert (read.tokens, read.peak_flops) == (3.3e9, 4e14)
 
 
-def test_the_tables_of_the_documentation_are_what_its_commands_print(capsys):
+def test_the_tables_of_the_documentation_are_what_its_commands_print(plan):
     docs = Path(__file__).parents[2] / "docs"
     pages = [docs / "guides/scale-out.md", docs / "reference/cost-model.md"]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    shown = re.findall(r"^    mybert (plan [^\n]*)\n\n```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    shown = re.findall(r"^    mybert plan ([^\n]*)\n\n```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(shown) == 2
     for command, expected in shown:
-        assert cli.main(command.split()) == 0
-        assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == expected.splitlines()
+        assert [line.rstrip() for line in plan(command).splitlines()] == expected.splitlines()

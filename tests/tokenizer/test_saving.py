@@ -100,14 +100,6 @@ def test_added_words_match_whole_words_only_and_leave_no_stale_vocabulary(tokeni
     assert [ids.count(tokenizer.convert_tokens_to_ids(word)) for word in words] == [1] * 5
 
 
-def test_a_replaced_unused_piece_is_in_both_files(vocab_txt, tmp_path):
-    vocab_txt.write_text(vocab_txt.read_text().replace("[unused0]", "covid"))
-    tokenizer = MyBertTokenizer(vocab_txt)
-    tokenizer.save_pretrained(tmp_path / "saved")
-    assert "covid" in (tmp_path / "saved/vocab.txt").read_text().split("\n")
-    assert AutoTokenizer.from_pretrained(tmp_path / "saved").tokenize("covids covid") == ["covid", "##s", "covid"]
-
-
 def test_training_anew_as_transformers_does_gives_a_tokenizer_of_this_class(tokenizer, tmp_path):
     trained = tokenizer.train_new_from_iterator([["banana bandana banana"]], 40)
     assert type(trained) is MyBertTokenizer
