@@ -10,6 +10,7 @@ from transformers import BertTokenizer
 
 from mybert import cli
 from mybert.artifacts.manifest import write_manifest
+from tokenization import SPECIAL_TOKENS
 
 NO_CORPUS = "give either --corpus … or --text"
 LACKS = "lacks … weights, such as bert. … ; they would be random; name a complete checkpoint"
@@ -106,7 +107,7 @@ PLANS = [
 ]
 
 
-def save_without(bert, folder, old: str, new: str) -> None:
+def save_with_other_names(bert, folder, old: str, new: str) -> None:
     """Saves a checkpoint in which names of weights begin with `new` instead of `old`."""
     weights = load_file(shutil.copytree(bert, folder) / "model.safetensors")
     renamed = {name.replace(old, new, 1): value for name, value in weights.items()}
@@ -117,7 +118,7 @@ def save_without(bert, folder, old: str, new: str) -> None:
 def folders(corpus_folder, tokenizer, pairs, save_bert, tmp_path_factory):
     """Texts, corpora and checkpoints, most of them wrong."""
     folder = tmp_path_factory.mktemp("folders")
-    other = BertTokenizer(vocab={p: i for i, p in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x"])})
+    other = BertTokenizer(vocab={p: i for i, p in enumerate([*SPECIAL_TOKENS, "x"])})
     for name, lines in {"short": 1991, "long": 11_991}.items():
         (folder / f"{name}.txt").write_text("word " * 9 + "word.\n" * lines)
     datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(folder / "text")
@@ -131,8 +132,8 @@ def folders(corpus_folder, tokenizer, pairs, save_bert, tmp_path_factory):
     bert = save_bert(tokenizer, folder / "bert")
     save_bert(other, folder / "words")
     save_bert(tokenizer, folder / "short", positions=16)
-    save_without(bert, folder / "bare", "bert", "_orig_mod.bert")
-    save_without(bert, folder / "layers", "bert.encoder.layer.0", "bert.encoder.layer.7")
+    save_with_other_names(bert, folder / "bare", "bert", "_orig_mod.bert")
+    save_with_other_names(bert, folder / "layers", "bert.encoder.layer.0", "bert.encoder.layer.7")
     weights = shutil.copytree(bert, folder / "cut") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     (folder / "model").mkdir()
