@@ -24,15 +24,6 @@ def pos(word: str) -> str:
     return "NOUN" if word.isalpha() else "PUNCT"
 
 
-def germeval(found):
-    inner = lambda tag, i: "B-LOC" if tag == "I-ORG" and i % 2 else "O"  # noqa: E731 - inside of an organisation
-    for words, tags in found:
-        yield "#\thttp://example.org/page.html [2010-02-03]"
-        for i, (word, tag) in enumerate(zip(words, tags, strict=True), 1):
-            yield f"{i}\t{word}\t{tag}\t{inner(tag, i)}"
-        yield ""
-
-
 def conll_u(found):
     for number, (words, _) in enumerate(found, 1):
         yield f"# sent_id = {number}"
@@ -43,15 +34,6 @@ def conll_u(found):
             yield f"{i}\t{word}\tlemma\t{pos(word)}\tX\t_\t{i - 1}\tdep\t_\tSpaceAfter=No"
             if i % 4 == 0:
                 yield f"{i}.1\tempty\tlemma\tVERB\tX\t_\t_\t_\t0:dep\t_"
-        yield ""
-
-
-def conll_2003(found):
-    yield "-DOCSTART- -X- -X- O"
-    yield ""
-    for words, tags in found:
-        for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
-            yield f"{word} {pos(word)} {'I-NP' if i % 4 else 'B-NP'} {tag}"
         yield ""
 
 
@@ -73,48 +55,30 @@ def conll_2012(found):
     yield "#end document"
 
 
-def multiconer(found):
-    for number, (words, tags) in enumerate(found):
-        yield f"# id 5239d808-{number}\tdomain=en"
-        for word, tag in zip(words, tags, strict=True):
-            yield f"{word} _ _ {tag}"
-        yield ""
+FORMATS = {  # begin of the file and of a sentence, a word, and the end of a sentence
+    "GermEval": ("", "#\thttp://example.org/page.html [2010-02-03]\n", "{i}\t{word}\t{tag}\t{inner}\n", "\n"),
+    "CoNLL-2003": ("-DOCSTART- -X- -X- O\n\n", "", "{word} {pos} {chunk} {tag}\n", "\n"),
+    "MultiCoNER": ("", "# id 5239d808-{n}\tdomain=en\n", "{word} _ _ {tag}\n", "\n"),
+    "header": ("Token\tPOS\tNER\n", "", "{word}\t{pos}\t{tag}\n", "\n"),
+    "numbered sentences": ("", "", "{n}\t{word}\t{tag}\n", ""),
+    "numbered words": ("", "", "{i}\t{word}\t{tag}\n", ""),
+    "named sentences": ("", "", "doc.{n} {i} {word} {tag}\n", ""),
+    "sentence and word": ("", "", "{n} {zero} {word} {tag}\n", "\n"),
+}
 
 
-def header(found):
-    yield "Token\tPOS\tNER"
-    for words, tags in found:
-        for word, tag in zip(words, tags, strict=True):
-            yield f"{word}\t{pos(word)}\t{tag}"
-        yield ""
-
-
-def numbered_sentences(found):
-    for number, (words, tags) in enumerate(found, 1):
-        for word, tag in zip(words, tags, strict=True):
-            yield f"{number}\t{word}\t{tag}"
-
-
-def numbered_words(found):
-    for words, tags in found:
+def written(form: str, found) -> str:
+    """The sentences in one of `FORMATS`."""
+    begin, start, line, end = FORMATS[form]
+    text = begin
+    for n, (words, tags) in enumerate(found, 1):
+        text += start.format(n=n)
         for i, (word, tag) in enumerate(zip(words, tags, strict=True), 1):
-            yield f"{i}\t{word}\t{tag}"
-
-
-def named_sentences(found):
-    for number, (words, tags) in enumerate(found):
-        yield from (f"doc.{number} {i} {word} {tag}" for i, (word, tag) in enumerate(zip(words, tags, strict=True), 1))
-
-
-def sentence_and_word(found):
-    for number, (words, tags) in enumerate(found, 1):
-        for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
-            yield f"{number} {i} {word} {tag}"
-        yield ""
-
-
-FORMATS = [germeval, conll_2003, multiconer, header, numbered_sentences, numbered_words, sentence_and_word]
-FORMATS += [named_sentences]
+            inner = "B-LOC" if tag == "I-ORG" and i % 2 else "O"  # inside of an organisation
+            chunk = "B-NP" if i % 4 == 1 else "I-NP"
+            text += line.format(n=n, i=i, zero=i - 1, word=word, tag=tag, pos=pos(word), inner=inner, chunk=chunk)
+        text += end
+    return text
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -122,7 +86,7 @@ FORMATS += [named_sentences]
 def test_words_and_tags_of_every_format(tmp_path, form, end):
     expected = [*sentences(len(end)), (["Die"], ["B-ORG"])]
     path = tmp_path / "train.conll"
-    path.write_text(end.join(form(expected)) + end, encoding="utf-8", newline="")
+    path.write_text(written(form, expected).replace("\n", end), encoding="utf-8", newline="")
     rows, lines, note = read_columns(path)
     assert [(row["tokens"], row["tags"]) for row in rows] == expected
     text = path.read_text(encoding="utf-8").split("\n")

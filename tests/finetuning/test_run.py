@@ -29,7 +29,6 @@ from mybert.finetuning.settings import (
     default_epochs,
     default_learning_rate,
 )
-from mybert.finetuning.soft_labels import SoftLabels
 from mybert.inference.task_checkpoint import new_model
 from mybert.rows.labels import find_label_typos, find_marks
 from mybert.training.trainer import RunTrainer
@@ -110,42 +109,6 @@ def test_the_best_recipe_has_the_best_mean_and_only_models_that_may_win_are_kept
     assert [summary.best for summary in summarise(scores, "mse")] == [planned[1], planned[2]]
     assert runs_to_keep({run: scores[run] for run in planned[:3]}, planned, "accuracy") == {planned[0], planned[2]}
     assert runs_to_keep(scores, planned, "accuracy") == {planned[3]}
-
-
-@pytest.fixture
-def interrupted_at_8(monkeypatch):
-    """A context in which training is interrupted before step 9 of 10, five in an epoch."""
-    step = RunTrainer.training_step
-
-    def stop(self, *args, **kwargs):
-        if self.state.global_step == 8:
-            raise KeyboardInterrupt
-        return step(self, *args, **kwargs)
-
-    @contextlib.contextmanager
-    def interrupted():
-        with monkeypatch.context() as patch:
-            patch.setattr(RunTrainer, "training_step", stop)
-            yield
-
-    return interrupted
-
-
-@pytest.mark.slow
-def test_a_resumed_run_with_a_teacher_equals_one_never_interrupted(
-    finetune, write_rows, opinions, classifier, interrupted_at_8, tmp_path, monkeypatch
-):
-    texts = write_rows("texts.jsonl", [{"text": row["text"]} for row in opinions[16:]])
-    data = ("--train", write_rows("train.jsonl", opinions[:8]), "--validation", write_rows("dev.jsonl", opinions))
-    words = ("text-classification", *data, "--teacher", classifier, "--unlabelled", texts, "--num-train-epochs", 2)
-    assert finetune(*words, output="whole") == 0
-    with interrupted_at_8():
-        assert finetune(*words) == 130
-    monkeypatch.setattr(SoftLabels, "of_teacher", lambda *_: 1 / 0)  # its predictions are read from the folder
-    assert finetune(*words, "--resume") == 0
-    assert not (tmp_path / "out/teacher_logits.parquet").exists()
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_what_the_caller_has_chosen_stays_as_it_is(tiny_checkpoint, opinions, write_rows, tmp_path):

@@ -16,6 +16,7 @@ from trained_runs import read_results as results
 
 from mybert import cli
 from mybert.finetuning import report, training
+from mybert.finetuning.soft_labels import SoftLabels
 from mybert.inference import task_checkpoint
 from mybert.training import metrics, sealed_checkpoints
 from mybert.training.trainer import RunTrainer
@@ -284,6 +285,20 @@ def test_a_moved_run_keeps_its_best_model(finetune, words, whole, killed_at_7, t
     assert finetune(*words, *more, "--resume", output="moved") == 0
     assert [results(folder)["best"]["best_step"] for folder in (whole(*more), moved)] == [2, 2]
     assert same_weights(whole(*more), moved)
+
+
+def test_a_resumed_run_with_a_teacher_equals_one_never_interrupted(
+    finetune, write_rows, opinions, classifier, killed_at_7, tmp_path, monkeypatch
+):
+    texts = write_rows("texts.jsonl", [{"text": row["text"]} for row in opinions[16:]])
+    data = ("--train", write_rows("train.jsonl", opinions[:8]), "--validation", write_rows("dev.jsonl", opinions))
+    words = ("text-classification", *data, "--teacher", classifier, "--unlabelled", texts, "--num-train-epochs", 2)
+    assert finetune(*words, output="whole") == 0
+    killed_at_7(*words)
+    monkeypatch.setattr(SoftLabels, "of_teacher", lambda *_: 1 / 0)  # its predictions are read from the folder
+    assert finetune(*words, "--resume") == 0
+    assert not (tmp_path / "out/teacher_logits.parquet").exists()
+    assert same_weights(tmp_path / "whole", tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["trainer_state.json", "model.safetensors"])
