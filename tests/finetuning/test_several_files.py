@@ -1,21 +1,16 @@
 """Training rows of several files, and of exports of annotation tools, are those of one file."""
 
-import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
-from json_files import read_lines, write_lines
+from json_files import read_lines, write_files
+from new_tasks import task_of
 from trained_runs import read_results
 
 import mybert
 from mybert.artifacts.manifest import read_manifest
-from mybert.finetuning.run_data import new_task
-from mybert.finetuning.settings import FinetuneSettings
 from mybert.tasks.reading import read_splits
-
-
-def task_of(model, name="text-classification", **options):
-    return new_task(FinetuneSettings(task=name, model=str(model), train="-", output="-", **options))[0]
 
 
 def choices(*names, **annotation) -> dict:
@@ -24,51 +19,53 @@ def choices(*names, **annotation) -> dict:
     return {"id": 1, "was_cancelled": False, "result": [value] if names else [], **annotation}
 
 
-def exports(folder, rows: list[tuple[str, list[str]]]) -> dict[str, str]:
-    """Files with the same rows in the form of each tool's export."""
-    studio, argilla, doccano = [], [], []
+def argilla(text: str, *answers, **more) -> dict:
+    """A record of Argilla's JSON export."""
+    return {
+        "fields": {"text": text},
+        "responses": {"label": [{"value": value, "user_id": "u"} for value in answers]},
+        **more,
+    }
+
+
+def exports(rows: list[tuple[str, list[str]]]) -> dict[str, list]:
+    """The same rows in the form of each tool's export."""
+    files = {"studio.json": [], "argilla.json": [], "doccano.jsonl": []}
+    guess = {"label": {"value": "x", "score": None, "agent": "m"}}
     for n, (text, names) in enumerate(rows):
         annotations = [choices("x", was_cancelled=True), choices(*names)]
-        studio.append({"id": n, "data": {"text": text, "reason": "r"}, "annotations": annotations})
-        answer = {"value": names if len(names) > 1 else names[0], "user_id": "u"}
-        guess = {"label": {"value": "x", "score": None, "agent": "m"}}
-        of = {"id": str(n), "fields": {"text": text}, "metadata": {"reason": "r"}, "suggestions": guess, "vectors": {}}
-        argilla.append(of | {"responses": {"label": [answer]}})
-        doccano.append({"id": n, "text": text, "label": names, "Comments": []})
-    (folder / "studio.json").write_text(json.dumps(studio), encoding="utf-8")
-    (folder / "argilla.json").write_text(json.dumps(argilla), encoding="utf-8")
-    write_lines(folder / "doccano.jsonl", doccano)
-    return {"studio": "studio.json", "argilla": "argilla.json", "doccano": "doccano.jsonl"}
+        files["studio.json"].append({"id": n, "data": {"text": text, "reason": "r"}, "annotations": annotations})
+        more = {"id": str(n), "metadata": {"reason": "r"}, "suggestions": guess, "vectors": {}}
+        files["argilla.json"].append(argilla(text, names if len(names) > 1 else names[0], **more))
+        files["doccano.jsonl"].append({"id": n, "text": text, "label": names, "Comments": []})
+    return files
 
 
-@pytest.mark.parametrize("tool", ["studio", "argilla", "doccano"])
+@pytest.mark.parametrize("name", exports([]))
 @pytest.mark.parametrize("several", [False, True])
-def test_exports_are_read_beside_other_rows(tiny_checkpoint, write_rows, tmp_path, monkeypatch, tool, several):
-    monkeypatch.chdir(tmp_path)
+def test_exports_are_read_beside_other_rows(tmp_path, name, several):
     old = [{"text": "a fine film", "label": ["good", "long"] if several else "good"}]
     new = [("a dull film", ["bad", "long"] if several else ["bad"]), ("a great book", ["good"])]
-    write_rows("old.jsonl", old)
-    split = read_splits(["old.jsonl", exports(tmp_path, new)[tool]], task_of(tiny_checkpoint))
+    write_files(tmp_path, {"old.jsonl": old, **exports(new)})
+    split = read_splits([str(tmp_path / "old.jsonl"), str(tmp_path / name)], task_of())
     assert split.rows["text"][:] == ["a fine film", "a dull film", "a great book"]
     labels = [["good", "long"], ["bad", "long"], ["good"]] if several else ["good", "bad", "good"]
     assert split.rows["label"][:] == labels
     assert len(list(split.given())) == 3
 
 
-@pytest.mark.parametrize("tool", ["studio", "argilla", "doccano"])
-def test_an_export_alone_has_single_labels(tiny_checkpoint, tmp_path, tool):
-    name = exports(tmp_path, [("a dull film", ["bad"]), ("a great book", ["good"])])[tool]
-    split = read_splits([str(tmp_path / name)], task_of(tiny_checkpoint, problem="single-label"))
+@pytest.mark.parametrize("name", exports([]))
+def test_an_export_alone_has_single_labels(tmp_path, name):
+    write_files(tmp_path, exports([("a dull film", ["bad"]), ("a great book", ["good"])]))
+    split = read_splits([str(tmp_path / name)], task_of(problem="single-label"))
     assert split.rows["label"][:] == ["bad", "good"]
 
 
-def test_choices_of_several_files_are_counted_by_the_names_of_columns_in_one(
-    tiny_checkpoint, write_rows, finetune, tmp_path
-):
+def test_choices_of_several_files_are_counted_by_the_names_of_columns_in_one(write_rows, finetune):
     columns = [{"context": "the film", "ending0": "is good", "ending1": "is bad", "label": 1}] * 4
     lists = [{"context": "the book", "choices": ["is good", "is bad"], "label": 1}] * 4
     files = write_rows("lists.jsonl", lists), write_rows("columns.jsonl", columns)
-    task = task_of(tiny_checkpoint, "multiple-choice")
+    task = task_of("multiple-choice")
     split = read_splits([*map(str, files)], task)
     assert task.with_label_reading([split]).references(split.rows) == [1] * 8
     assert finetune("multiple-choice", "--train", *files, "--max-steps", 1) == 0
@@ -89,25 +86,18 @@ def test_a_model_trained_on_two_files_is_that_of_one(finetune, opinions, write_r
     assert found.metrics and "The model was trained on evaluated rows" in capsys.readouterr().out
 
 
-def test_words_with_tags_and_texts_with_spans_are_trained_together(tiny_checkpoint, write_rows, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_rows("old.jsonl", [{"tokens": ["the", "film"], "tags": ["O", "B-ART"]}])
+def test_words_with_tags_and_texts_with_spans_are_trained_together(tmp_path):
     value = {"start": 2, "end": 6, "text": "book", "labels": ["ART"]}
     annotation = {"result": [{"type": "labels", "value": value}], "was_cancelled": False}
-    studio = [{"id": 1, "data": {"text": "a book", "reason": "r"}, "annotations": [annotation]}]
-    (tmp_path / "new.json").write_text(json.dumps(studio), encoding="utf-8")
-    argilla = [
-        {"fields": {"text": "a song"}, "responses": {"label": [{"value": [{"start": 2, "end": 6, "label": "ART"}]}]}}
-    ]
-    (tmp_path / "more.json").write_text(json.dumps(argilla), encoding="utf-8")
-    split = read_splits(["old.jsonl", "new.json", "more.json"], task_of(tiny_checkpoint, "token-classification"))
+    files = {
+        "old.jsonl": [{"tokens": ["the", "film"], "tags": ["O", "B-ART"]}],
+        "new.json": [{"id": 1, "data": {"text": "a book", "reason": "r"}, "annotations": [annotation]}],
+        "more.json": [argilla("a song", [{"start": 2, "end": 6, "label": "ART"}])],
+    }
+    write_files(tmp_path, files)
+    split = read_splits([str(tmp_path / name) for name in files], task_of("token-classification"))
     assert split.rows["tokens"][:] == [["the", "film"], ["a", "book"], ["a", "song"]]
     assert split.rows["tags"][:] == [["O", "B-ART"]] * 3
-
-
-def kept(path, rows: list[dict]) -> str:
-    path.write_text(json.dumps(rows), encoding="utf-8")
-    return str(path)
 
 
 @pytest.mark.parametrize("tool", ["studio", "argilla"])
@@ -120,16 +110,14 @@ def kept(path, rows: list[dict]) -> str:
         ([["bad"], ["bad", "long"]], None),
     ],
 )
-def test_annotations_of_a_row_must_agree(tiny_checkpoint, tmp_path, tool, answers, label):
+def test_annotations_of_a_row_must_agree(tmp_path, tool, answers, label):
     few = [{"text": f"film {n}", "label": ["bad", "long"] if label != "good" and n % 2 else "bad"} for n in range(4)]
-    write_lines(tmp_path / "few.jsonl", few)
-    if tool == "studio":
-        rows = [{"data": {"text": "a film"}, "annotations": [choices(*names) for names in answers]}]
-    else:
-        given = [{"value": names if len(names) > 1 else names[0], "user_id": "u"} for names in answers]
-        rows = [{"fields": {"text": "a film"}, "responses": {"label": given}}]
-    task = task_of(tiny_checkpoint)
-    split = read_splits([str(tmp_path / "few.jsonl"), kept(tmp_path / "new.json", rows)], task)
+    row = {"data": {"text": "a film"}, "annotations": [choices(*names) for names in answers]}
+    if tool == "argilla":
+        row = argilla("a film", *(names if len(names) > 1 else names[0] for names in answers))
+    write_files(tmp_path, {"few.jsonl": few, "new.json": [row]})
+    task = task_of()
+    split = read_splits([str(tmp_path / "few.jsonl"), str(tmp_path / "new.json")], task)
     problems = task.check_rows(split.rows, training=True)
     if label is None:
         (problem,) = problems
@@ -138,18 +126,20 @@ def test_annotations_of_a_row_must_agree(tiny_checkpoint, tmp_path, tool, answer
         assert not problems and split.rows["label"][4] == label
 
 
-def test_of_several_controls_each_is_a_column(tiny_checkpoint, tmp_path):
+def labels_of(folder: Path, rows: list[dict], **options) -> list:
+    write_files(folder, {"rows.json": rows})
+    return read_splits([str(folder / "rows.json")], task_of(**options)).rows["label"][:]
+
+
+def test_of_several_controls_each_is_a_column(tmp_path):
     other = {"from_name": "mood", "type": "choices", "value": {"choices": ["glad"]}}
     comment = {"from_name": "note", "type": "textarea", "value": {"text": ["why"]}}
     rows = [{"data": {"text": f"film {n}"}, "annotations": [choices("good")]} for n in range(3)]
     rows[1]["annotations"][0]["result"] += [other, comment]
-    split = read_splits([kept(tmp_path / "two.json", rows)], task_of(tiny_checkpoint))
-    assert split.rows["label"][:] == ["good"] * 3
-    split = read_splits([kept(tmp_path / "two.json", rows)], task_of(tiny_checkpoint, columns=["label=mood"]))
-    assert split.rows["label"][:] == [None, "glad", None]
+    assert labels_of(tmp_path, rows) == ["good"] * 3
+    assert labels_of(tmp_path, rows, columns=["label=mood"]) == [None, "glad", None]
     rows[1]["annotations"][0]["result"] = [comment]
-    alone = read_splits([kept(tmp_path / "one.json", rows)], task_of(tiny_checkpoint))
-    assert alone.rows["label"][:] == ["good", None, "good"]
+    assert labels_of(tmp_path, rows) == ["good", None, "good"]
 
 
 def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_rows, tmp_path, capsys):
