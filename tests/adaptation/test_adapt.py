@@ -129,21 +129,6 @@ def test_a_time_budget_that_is_too_short_leaves_what_was_there(bert, adapted, te
     assert not overwrite or weights(output).keys() == weights(adapted).keys()
 
 
-def test_ctrl_c_before_the_first_step_leaves_the_model_that_was_to_be_replaced(
-    adapted, run, texts, tmp_path, monkeypatch
-):
-    output = shutil.copytree(adapted, tmp_path / "adapted")
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(workflow, "_train", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        run(str(output), replay=texts["general"], overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["adapted"]
-    assert weights(output).keys() == weights(adapted).keys()
-
-
 @pytest.mark.parametrize("function", ["_build_corpus", "_choose_words"])
 def test_a_preparation_that_was_killed_is_continued(function, adapted, run, texts, tmp_path, monkeypatch):
     output = str(tmp_path / "adapted")

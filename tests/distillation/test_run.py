@@ -2,12 +2,11 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
-from json_files import read_lines
 from safetensors.torch import load_file
+from trained_runs import read_log
 
 from modeling_mybert import MyBertForPreTraining
 from mybert import cli
@@ -28,10 +27,6 @@ def test_the_help_leaves_out_the_options_of_text(capsys):
     assert "--teacher" in shown and not re.search(r"--(text|language|uncased|cased|errors)\b", shown)
 
 
-def logs_of(output: Path) -> list[dict]:
-    return read_lines(output / "log.jsonl")
-
-
 def test_a_student_starts_from_evenly_spaced_layers_of_its_teacher(teachers, corpus, tokenizer):
     settings = DistillSettings(teacher=str(teachers["bert"]), corpus=str(corpus), output="unused")
     student, _ = build_pair(settings, tokenizer, 16)
@@ -49,11 +44,10 @@ def test_a_student_starts_from_evenly_spaced_layers_of_its_teacher(teachers, cor
 @pytest.mark.slow
 def test_a_student_comes_closer_to_its_teacher_and_its_folder_names_it(run, teachers):
     output = run(max_steps=20, eval_steps=20, eval_on_start=True, logging_steps=10, learning_rate=3e-3)
-    logs = logs_of(output)
     for name, share in (("eval_cosine_loss", 0.9), ("eval_soft_loss", 0.7)):
-        losses = [log[name] for log in logs if name in log]
+        losses = [log[name] for log in read_log(output, name)]
         assert losses[-1] < share * losses[0]
-    first = next(log for log in logs if "loss" in log)
+    first = read_log(output, "loss")[0]
     parts = {"soft_loss": 5, "mlm_loss": 2, "nsp_loss": 2, "cosine_loss": 1}  # the weights of DistilBERT
     assert first["loss"] == pytest.approx(sum(weight * first[name] for name, weight in parts.items()), rel=1e-4)
     manifest = read_manifest(output)
@@ -96,9 +90,7 @@ def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path):
 def test_lengths_and_batches_may_change_during_a_distillation(run):
     schedule = {"length_schedule": ["8:0.5", "32"], "max_tokens_per_batch": 64, "start_tokens_per_batch": 16}
     output = run(max_steps=8, logging_steps=1, eval_strategy="no", **schedule)
-    logs = logs_of(output)
-    logs = [log for log in logs if "soft_loss" in log]
-    tokens = [log["tokens"] for log in logs]
+    tokens = [log["tokens"] for log in read_log(output, "soft_loss")]
     steps = [after - before for before, after in zip([0, *tokens], tokens, strict=False)]
     assert len(steps) == 8
     assert sum(steps[:4]) < sum(steps[4:])
@@ -118,8 +110,7 @@ def test_relations_teach_a_narrower_student_from_whole_texts(run, tokenizer, mon
     output = run(teacher="encoder", size="tiny", relation_heads=4, max_steps=8, eval_steps=4)
     assert any((masked == tokenizer.mask_token_id).any() for masked, _ in seen)
     assert not any((whole == tokenizer.mask_token_id).any() for _, whole in seen)
-    logs = logs_of(output)
-    losses = [log["eval_relations_loss"] for log in logs if "eval_relations_loss" in log]
+    losses = [log["eval_relations_loss"] for log in read_log(output, "eval_relations_loss")]
     assert losses[-1] < losses[0]
     assert read_manifest(output)["settings"]["losses"] == ["relations=1"]
     assert "mlm_accuracy" not in read_manifest(output)["metrics"]  # no masked token was predicted
@@ -136,7 +127,7 @@ def test_accumulated_batches_give_the_gradient_of_one_batch(run, tmp_path):
     }
     one = run(output=tmp_path / "one", per_device_train_batch_size=16, **shared)
     two = run(output=tmp_path / "two", per_device_train_batch_size=8, gradient_accumulation_steps=2, **shared)
-    logs = [logs_of(folder)[0] for folder in (one, two)]
+    logs = [read_log(folder, "loss")[0] for folder in (one, two)]
     for name in ("soft_loss", "mlm_loss", "grad_norm"):
         assert logs[0][name] == pytest.approx(logs[1][name], rel=1e-3), name
 
@@ -152,7 +143,7 @@ def test_the_loss_of_a_step_does_not_depend_on_its_number_of_batches(run, tmp_pa
     shared |= {"logging_steps": 1, "dropout": 0.0, "eval_strategy": "no", "learning_rate": 1e-12}
     each = run(output=tmp_path / "each", **shared)
     pairs = run(output=tmp_path / "pairs", gradient_accumulation_steps=2, **shared)
-    each, pairs = logs_of(each), logs_of(pairs)
+    each, pairs = (read_log(folder, "loss") for folder in (each, pairs))
     for name in ("relations_loss", "grad_norm"):
         assert pairs[1][name] == pytest.approx(each[2][name], rel=1e-4), name
 

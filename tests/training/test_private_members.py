@@ -17,7 +17,6 @@ from torch.utils.data import SequentialSampler
 from transformers import Trainer
 
 from modeling_mybert import MyBertForSequenceClassification
-from mybert.common.errors import UserError
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.training import sealed_checkpoints
 from mybert.training.nonfinite import Diverged
@@ -105,8 +104,3 @@ def test_get_train_sampler_gives_the_order_of_the_course(tmp_path):
     model = MyBertForSequenceClassification(tiny_config())
     trainer = RunTrainer(course=course, model=model, args=arguments, train_dataset=rows)
     assert isinstance(trainer.get_train_dataloader().batch_sampler.sampler, SequentialSampler)
-
-
-def test_push_to_hub_is_refused_since_it_would_upload_a_checkpoint_that_is_not_sealed(tmp_path):
-    with pytest.raises(UserError, match="push_to_hub is not supported"):
-        FinetuningArguments(output_dir=str(tmp_path), push_to_hub=True)
