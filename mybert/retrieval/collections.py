@@ -279,7 +279,8 @@ def _named(name: str, place: str, fields: dict[str, Any], problems: Problems) ->
     for names in _JUDGEMENT:
         usual = usual_columns(fields, names)
         if not usual:
-            raise UserError(f"{name}, {place}: no column {names[0]!r} (there are {short_list(fields)})")
+            there = short_list(fields)
+            raise UserError(f"{name}, {place}: no column {' or '.join(names)} (there are {there}); rename one")
         columns.append(usual[0])
     empty = [column for column in columns if fields[column] in (None, "")]
     if empty:

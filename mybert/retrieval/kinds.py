@@ -119,7 +119,8 @@ class Retrieval:
             self._read_more([joined(*document) for document in documents])
         texts = [passage.text for passage in passages]
         if self._mines_only and 0 < len(texts) < _LEAST_PASSAGES:
-            raise UserError(f"--documents have {counted(len(texts), 'passage')}; name at least {_LEAST_PASSAGES}")
+            count = counted(len(texts), "passage")
+            raise UserError(f"--documents hold {count}, and {_LEAST_PASSAGES} are needed; name more documents")
         if passages:
             weight, least = LARGEST, start_weight(self._config)
             if self._is_retriever:

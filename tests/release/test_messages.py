@@ -81,11 +81,7 @@ CHECKPOINTS = [  # words, a change of config.json or of the folder of the model,
     ),
     (EXPORT, {"model_type": "encoder-decoder"}, "model_type must be 'bert', … 'encoder-d"),
     (EXPORT, {"position_embedding_type": "relative_key"}, "must be 'absolute', the checkpoint has 'relat"),
-    (
-        EXPORT,
-        {"vocab_size": 98},
-        "vocab_size in config.json is 98, and the weights have 124 … copy the checkpoint again",
-    ),
+    (EXPORT, {"vocab_size": 98}, "vocab_size in config.json is 98, and the weights have 124 … copy the checkpoint"),
     (EXPORT, {"num_hidden_layers": 0}, "num_hidden_layers must be at least 1"),
     (EXPORT, lambda folder: (folder / "config.json").unlink(), "no config.json; name a MyBERT or BERT checkpoint"),
     (EXPORT, lambda folder: (folder / "config.json").write_text("[]"), "config.json … expected a JSON object"),
@@ -94,11 +90,7 @@ CHECKPOINTS = [  # words, a change of config.json or of the folder of the model,
     (EXPORT, with_many_tokens, "has 505 tokens, the model 124"),
     (f"{QUANTIZE} empty.txt", {}, "no document holds text; check the inputs and --text-column"),
     (f"{QUANTIZE} texts.txt", without_tokenizer, "checkpoint model has no tokenizer"),
-    (
-        f"{QUANTIZE} texts.txt",
-        with_nan,
-        "the checkpoint computes NaN or infinity on the texts; its weights are damaged",
-    ),
+    (f"{QUANTIZE} texts.txt", with_nan, "computes NaN or infinity; its weights are damaged; copy it again"),
 ]
 
 

@@ -103,7 +103,7 @@ OF_COLLECTIONS = [  # a file, its content, and message
     ("qrels.csv", 'q1,"d1,1\nq1,d1,1\n', "not CSV (unexpected end of data); is a quote not closed?"),
     ("qrels.tsv", "q1\td1\n", "line 1: wrong number of columns (2; expected query, d"),
     ("qrels.jsonl", '{"qid": "q1", "docid": "d1", "rel": null}', f"line 1: 'rel' is empty{LEFT_OUT}"),
-    ("qrels.jsonl", '{"qid": "q1", "docid": "d1"}', "line 1: no column 'score' (there are qid, docid)"),
+    ("qrels.jsonl", '{"qid": "q1", "docid": "d1"}', "no column score or … label (there are qid, docid); rename"),
     ("qrels.tsv", "q1\td1\t0\n", "judges no document as relevant"),
     ("qrels.tsv", "", "judges no document as relevant"),
     ("corpus.jsonl", '{"_id": "1", "text": "a"}\n' * 2, "line 2: the id is given twice ('1', "),
@@ -188,7 +188,7 @@ OF_ROWS = [  # words, the rows of given.jsonl, and message
     ("reranking --train given.jsonl", scored(-0.5, 0), NO_ANSWER),
     ("reranking --train given.jsonl --dry-run", scored(-1.5, -0.5), NO_ANSWER),
     ("retrieval --documents given.jsonl", [{"text": "one two"}], "no passage has 4 words; name longer documents"),
-    ("retrieval --documents given.jsonl", [{"text": "A film is dull."}] * 2, "have 1 passage; name at least 4"),
+    ("retrieval --documents given.jsonl", [{"text": "A film is dull."}] * 2, "hold 1 passage, and 4 are needed; name"),
     ("retrieval --documents given.jsonl", SHORT, "hardly a word but stop words; name longer documents"),
     (
         "retrieval --train given.jsonl",

@@ -114,7 +114,7 @@ def _quantise_layer(layer: Any, states: list[Tensor], layouts: list[RaggedLayout
     ) -> None:
         linear, rows = getattr(parent, name), torch.cat(inputs)
         if not (rows.isfinite().all() and linear.weight.isfinite().all()):
-            raise UserError("the checkpoint computes NaN or infinity on the texts; its weights are damaged")
+            raise UserError("the checkpoint computes NaN or infinity; its weights are damaged; copy it again")
         setattr(parent, name, int8_linear(linear, rows, outliers if has_outliers else 0, least))
 
     query, key, first, second = int8_products(layer)
