@@ -200,11 +200,10 @@ def test_a_calibrated_model_has_scaled_logits_also_if_it_is_resumed(
         torch.testing.assert_close(logits["plain"] / temperature, logits[name], rtol=1e-4, atol=1e-5)
 
 
-def test_nearly_equal_rows_in_two_parts_are_counted(finetune, opinions, tmp_path, write_rows):
+def test_nearly_equal_rows_in_two_parts_are_counted(finetuned, opinions):
     copies = [opinions[0], opinions[1] | {"text": opinions[1]["text"].upper() + "!"}, {"text": "new", "label": "good"}]
-    words = ("--train", write_rows("train.jsonl", opinions), "--validation", write_rows("val.jsonl", copies))
-    assert finetune("text-classification", *words, "--max-steps", 1) == 0
-    (overlap,) = json.loads((tmp_path / "out/results.json").read_text())["data_checks"]["overlaps"]
+    folder = finetuned("text-classification", opinions, "--max-steps", 1, validation=copies)
+    (overlap,) = json.loads((folder / "results.json").read_text())["data_checks"]["overlaps"]
     assert overlap == {"of": "validation", "in": "train", "rows": 3, "equal": 1, "near": 1}
 
 

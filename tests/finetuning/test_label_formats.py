@@ -143,15 +143,15 @@ def test_a_name_in_brackets_is_kept_on_request():
     assert set(task.config.label2id) == {"[red]", "[blue]"} and task.check_rows(rows, training=False) == []
 
 
-def test_classes_get_the_names_that_are_given_in_any_order(finetune, write_rows, opinions, tmp_path, capsys):
-    rows = write_rows("rows.jsonl", [{**row, "label": float(row["label"] == "good")} for row in opinions])
-    words = ("--train", rows, "--validation", rows, "--num-train-epochs", 3, "--label-names", "1=good", "0=bad")
-    assert finetune("text-classification", *words) == 0
+def test_classes_get_the_names_that_are_given_in_any_order(finetuned, opinions, capsys):
+    rows = [{**row, "label": float(row["label"] == "good")} for row in opinions]
+    words = ("--num-train-epochs", 3, "--label-names", "1=good", "0=bad")
+    folder = finetuned("text-classification", rows, *words, validation=rows)
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("text-classification, single label: 2 labels (good, bad)")
-    assert MyBertConfig.from_pretrained(tmp_path / "out").id2label == {0: "good", 1: "bad"}
-    lines = read_lines(tmp_path / "out/validation/predictions.jsonl")
-    again = Predictor(tmp_path / "out")([row["text"] for row in opinions])
+    assert MyBertConfig.from_pretrained(folder).id2label == {0: "good", 1: "bad"}
+    lines = read_lines(folder / "validation/predictions.jsonl")
+    again = Predictor(folder)([row["text"] for row in opinions])
     assert [line["label"] for line in lines] == [one["label"] for one in again] == [row["label"] for row in opinions]
 
 
@@ -189,10 +189,10 @@ def test_a_column_of_row_numbers_as_labels_is_warned_of(labels, warned):
     assert any("is --columns label=COLUMN the right column?" in warning for warning in found) == warned
 
 
-def test_training_rows_are_sampled_by_the_seed(finetune, write_rows, opinions, tmp_path):
-    train = write_rows("train.jsonl", sorted(opinions, key=lambda row: row["label"]))
-    assert finetune("text-classification", "--train", train, "--max-train-samples", 12, "--max-steps", 1) == 0
-    found = results(tmp_path / "out")["data"]["train"]
+def test_training_rows_are_sampled_by_the_seed(finetuned, opinions):
+    rows = sorted(opinions, key=lambda row: row["label"])
+    folder = finetuned("text-classification", rows, "--max-train-samples", 12, "--max-steps", 1)
+    found = results(folder)["data"]["train"]
     assert found["rows"] == 12 and set(found["balance"]) == {"good", "bad"}
 
 
@@ -226,14 +226,13 @@ def test_the_threshold_of_several_labels_has_the_best_micro_f1(seed):
     assert best_label_threshold(scores, chosen) == pytest.approx(0.45), "of equal scores the nearest to 0.5"
 
 
-def test_a_tuned_threshold_is_printed_and_kept_with_the_model(finetune, write_rows, tmp_path, capsys):
+def test_a_tuned_threshold_is_printed_and_kept_with_the_model(finetuned, capsys):
     rows = [{"text": f"{a} {b}", "labels": ["rare"] if a == b else []} for a in "abcd" for b in "abcd"] * 2
-    train = write_rows("train.jsonl", rows)
-    assert finetune("text-classification", "--train", train, "--validation", train, "--max-steps", 3) == 0
-    threshold = MyBertConfig.from_pretrained(tmp_path / "out").label_threshold
+    folder = finetuned("text-classification", rows, "--max-steps", 3, validation=rows)
+    threshold = MyBertConfig.from_pretrained(folder).label_threshold
     (printed,) = re.findall(r"^label_threshold ([0-9.]+) in config.json", capsys.readouterr().out, re.M)
     assert float(printed) == pytest.approx(threshold, rel=1e-3)
-    for one in read_lines(tmp_path / "out/validation/predictions.jsonl"):
+    for one in read_lines(folder / "validation/predictions.jsonl"):
         assert one["labels"] == [name for name, score in one["scores"].items() if score > threshold]
 
 

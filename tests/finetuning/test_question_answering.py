@@ -125,21 +125,20 @@ def test_a_question_that_leaves_no_room_for_context_is_left_out(tiny_checkpoint)
 
 
 @pytest.mark.slow
-def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(finetune, write_rows, tmp_path):
+def test_answers_and_no_answers_are_learned_and_the_pipeline_uses_the_threshold(finetuned):
     rows = []
     for noun in ("film", "book", "song", "play", "story", "scene"):
         for word in ("good", "fine", "lovely", "great"):
             for one, answers in ((word, {"text": [word], "answer_start": [9]}), ("bad", NONE)):
                 rows.append({"question": "the yes", "context": f"the very {one} {noun} yes", "answers": answers})
-    train = write_rows("train.jsonl", rows)
-    assert finetune("question-answering", "--train", train, "--validation", train, "--num-train-epochs", 6) == 0
-    metrics = json.loads((tmp_path / "out/results.json").read_text())["validation"]["metrics"]
+    folder = finetuned("question-answering", rows, "--num-train-epochs", 6, validation=rows)
+    metrics = json.loads((folder / "results.json").read_text())["validation"]["metrics"]
     assert metrics["f1"] > 0.9 and metrics["exact_match"] > 0.9
-    assert MyBertConfig.from_pretrained(tmp_path / "out").no_answer_threshold != 0
+    assert MyBertConfig.from_pretrained(folder).no_answer_threshold != 0
     long = "the very bad film no " * 20 + "the very good film yes"  # several windows of the trained length
     asked = [*rows[:4], {"question": "the yes", "context": long, "answers": None}]
-    predicted = Predictor(tmp_path / "out", device="cpu")([(row["question"], row["context"]) for row in asked])
-    travelling = pipeline("question-answering", model=str(tmp_path / "out"), device="cpu", trust_remote_code=True)
+    predicted = Predictor(folder, device="cpu")([(row["question"], row["context"]) for row in asked])
+    travelling = pipeline("question-answering", model=str(folder), device="cpu", trust_remote_code=True)
     for row, one in zip(asked, predicted, strict=True):
         other = travelling(question=row["question"], context=row["context"])
         assert (one["answer"], one["start"], one["end"]) == (other["answer"], other["start"], other["end"])

@@ -155,12 +155,12 @@ def test_the_number_minus_100_counts_in_the_loss_of_a_regression(tiny_checkpoint
 
 
 @pytest.mark.slow
-def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them_apart(finetune, write_rows, tmp_path):
+def test_classes_that_weigh_the_same_are_equally_likely_where_nothing_tells_them_apart(finetuned):
     rows = [{"text": "the film", "label": "rare" if i % 4 == 0 else "usual"} for i in range(40)]
-    words = ("--train", write_rows("train.jsonl", rows), "--per-device-train-batch-size", 40, "--max-steps", 60)
+    words = ("--per-device-train-batch-size", 40, "--max-steps", 60, "--class-weights")
     words += ("--save-strategy", "no", "--eval-strategy", "no", "--load-best-model-at-end", "false")
-    assert finetune("text-classification", *words, "--class-weights") == 0
-    said = mybert.Predictor(str(tmp_path / "out"), device="cpu")("the film")
+    folder = finetuned("text-classification", rows, *words)
+    said = mybert.Predictor(str(folder), device="cpu")("the film")
     assert said["scores"]["rare"] == pytest.approx(0.5, abs=0.03)
 
 

@@ -249,18 +249,17 @@ def test_a_threshold_decides_on_one_label(thresholds, scores, expected):
     assert (found["label"], found["score"]) == (expected, pytest.approx(scores["abc".index(expected)]))
 
 
-def test_predict_and_evaluate_use_the_threshold_that_finetune_stored(finetune, tmp_path, write_rows):
+def test_predict_and_evaluate_use_the_threshold_that_finetune_stored(finetuned, tmp_path):
     rows = [
         {"text": f"the very good {number}" if number % 2 else "very bad", "label": "ab"[number % 2]}
         for number in range(24)
     ]
-    train = write_rows("train.jsonl", rows)
-    words = ("--train", train, "--validation", train, "--max-steps", 1, "--bootstrap", 0)
-    assert finetune("text-classification", *words, "--threshold", "a=0", output="one") == 0
-    assert [one["label"] for one in predictions(tmp_path / "one", ["very good", "bad"])] == ["a", "a"]
-    analysis = json.loads((tmp_path / "one" / "validation" / "analysis.json").read_text())["precision_recall"]["a"]
+    words = ("--max-steps", 1, "--bootstrap", 0, "--threshold", "a=0")
+    folder = finetuned("text-classification", rows, *words, validation=rows)
+    assert [one["label"] for one in predictions(folder, ["very good", "bad"])] == ["a", "a"]
+    analysis = json.loads((folder / "validation" / "analysis.json").read_text())["precision_recall"]["a"]
     assert len(analysis["threshold"]) == len(analysis["precision"]) and 0 <= analysis["best_threshold"] <= 1
-    scores = tmp_path / "scores"
-    command = ["evaluate", "--model", str(tmp_path / "one"), "--data", str(train), "--output", str(scores)]
+    data = str(folder.parent / "train.jsonl")
+    command = ["evaluate", "--model", str(folder), "--data", data, "--output", str(tmp_path / "scores")]
     assert cli.main([*command, "--threshold", "b=0", "--bootstrap", "0"]) == 0
-    assert results(scores)["labels"]["b"]["predicted"] == len(rows)
+    assert results(tmp_path / "scores")["labels"]["b"]["predicted"] == len(rows)

@@ -155,24 +155,23 @@ def test_spans_that_end_within_a_word_are_widened_and_counted(write_rows, caplog
 
 
 @pytest.mark.slow
-def test_entities_have_characters_in_rows_of_texts_and_words_in_rows_of_tokens(finetune, write_rows, tmp_path, caplog):
+def test_entities_have_characters_in_rows_of_texts_and_words_in_rows_of_tokens(finetuned, tmp_path, caplog):
     rows = [
         {"body": f"the, {word} {noun}! very bad", "marks": [[5, 6 + len(word) + len(noun), "ART"]]}
         for word in ("good", "fine", "lovely", "great")
         for noun in ("film", "book", "song", "play")
     ]
-    train = write_rows("train.jsonl", rows)
-    words = ("--train", train, "--validation", train, "--num-train-epochs", 6, "--columns", "text=body", "spans=marks")
-    assert finetune("token-classification", *words) == 0
-    metrics = read_results(tmp_path / "out")["validation"]["metrics"]
+    words = ("--num-train-epochs", 6, "--columns", "text=body", "spans=marks")
+    folder = finetuned("token-classification", rows, *words, validation=rows)
+    metrics = read_results(folder)["validation"]["metrics"]
     assert metrics == dict.fromkeys(("precision", "recall", "f1", "strict_f1", "accuracy"), 1)
-    assert MyBertConfig.from_pretrained(tmp_path / "out").tag_scheme == "IOB2"
-    assert [line["input"] for line in read_lines(tmp_path / "out/validation/predictions.jsonl")] == rows
+    assert MyBertConfig.from_pretrained(folder).tag_scheme == "IOB2"
+    assert [line["input"] for line in read_lines(folder / "validation/predictions.jsonl")] == rows
     text = "  the,\tfine book! very bad"
-    predictor = Predictor(tmp_path / "out", device="cpu")
+    predictor = Predictor(folder, device="cpu")
     found = predictor([text, {"body": text}])
     found += predictor([{"tokens": found[0]["tokens"]}])
-    other = Predictor(tmp_path / "out", device="cpu", columns=["tokens=w"])
+    other = Predictor(folder, device="cpu", columns=["tokens=w"])
     alone = [other(text), other({"w": found[0]["tokens"]})]
     assert [(one["unit"], one["tags"]) for one in alone] == [(one["unit"], one["tags"]) for one in found[1:]]
     assert [one["unit"] for one in found] == ["characters", "characters", "words"] and "offsets" not in found[2]
@@ -184,7 +183,7 @@ def test_entities_have_characters_in_rows_of_texts_and_words_in_rows_of_tokens(f
     assert entity["score"] == pytest.approx(np.mean(found[2]["scores"][2:4]))
     assert [text[a:b] for a, b in found[0]["offsets"]] == found[0]["tokens"] and "ends in a tag" not in caplog.text
     (tmp_path / "rows.txt").write_text("the O\nfine B-ART\nfilm I-ART\n\n")  # a CoNLL file with the suffix .txt
-    assert cli.main(["predict", str(tmp_path / "out"), str(tmp_path / "rows.txt"), "--device", "cpu"]) == 0
+    assert cli.main(["predict", str(folder), str(tmp_path / "rows.txt"), "--device", "cpu"]) == 0
     assert caplog.text.count("ends in a tag, which is read as a word") == 1
 
 
@@ -209,12 +208,11 @@ def test_differences_of_tags_are_shown_as_spans_in_their_context(true, predicted
     assert tags == ["a [b: ADJ → predicted VERB]"]
 
 
-def test_errors_of_long_sentences_show_their_wrong_spans(finetune, write_rows, tmp_path):
-    tokens = ["the"] * 90 + ["good", "film"] + ["the"] * 90
-    train = write_rows("train.jsonl", [{"tokens": tokens, "tags": ["O"] * 90 + ["B-ART", "I-ART"] + ["O"] * 90}])
-    data = ("--train", train, "--validation", train, "--learning-rate", "1e-9")
-    assert finetune("token-classification", *data, "--max-steps", 1) == 0
-    text = (tmp_path / "out/validation/errors.txt").read_text()
+def test_errors_of_long_sentences_show_their_wrong_spans(finetuned):
+    tokens, tags = ["the"] * 90 + ["good", "film"] + ["the"] * 90, ["O"] * 90 + ["B-ART", "I-ART"] + ["O"] * 90
+    rows = [{"tokens": tokens, "tags": tags}]
+    folder = finetuned("token-classification", rows, "--learning-rate", "1e-9", "--max-steps", 1, validation=rows)
+    text = (folder / "validation/errors.txt").read_text()
     assert "line 1, error" in text and "tokens:" not in text
     assert any("[" in line and "ART" in line and "the the" in line for line in text.splitlines())
 

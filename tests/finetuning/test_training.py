@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from json_files import read_lines, write_lines
+from json_files import write_lines
 from safetensors.torch import load_file
+from trained_runs import read_log
 from trained_runs import read_results as results
 
 from mybert import cli
@@ -95,16 +96,14 @@ def test_the_trained_model_is_evaluated_again_only_if_an_earlier_one_is_kept(
     )
     assert finetune(*words, "--num-train-epochs", 2, *more) == 0
     assert evaluated == expected
-    history = read_lines(tmp_path / "out/log.jsonl")
-    found = {event["step"]: event["eval_loss"] for event in history if "eval_loss" in event}
+    found = {event["step"]: event["eval_loss"] for event in read_log(tmp_path / "out", "eval_loss")}
     assert results(tmp_path / "out")["runs"][0]["metrics"]["loss"] == found[5 if len(expected) == 3 else 10]
 
 
-def test_a_split_without_any_label_is_described(finetune, write_rows, tmp_path):
-    train = write_rows("train.jsonl", [{"text": word, "labels": [word]} for word in ("good", "bad")] * 4)
-    test = write_rows("test.jsonl", [{"text": "the film", "labels": []}] * 2)
-    assert finetune("text-classification", "--train", train, "--test", test, "--num-train-epochs", 1) == 0
-    assert results(tmp_path / "out")["data"]["test"]["balance"] == {}
+def test_a_split_without_any_label_is_described(finetuned):
+    train, test = [{"text": word, "labels": [word]} for word in ("good", "bad")], {"text": "the film", "labels": []}
+    folder = finetuned("text-classification", train * 4, "--num-train-epochs", 1, test=[test] * 2)
+    assert results(folder)["data"]["test"]["balance"] == {}
 
 
 @pytest.mark.parametrize(
@@ -240,14 +239,11 @@ def test_sigterm_outside_of_training_ends_the_run_before_the_next(finetune, word
     assert len(results(tmp_path / "out")["runs"]) == 2
 
 
-def test_of_equal_scores_the_lowest_loss_is_kept(finetune, opinions, write_rows, tmp_path):
+def test_of_equal_scores_the_lowest_loss_is_kept(finetuned, opinions):
     """Trainer keeps the first step of the best score."""
-    train, validation = write_rows("train.jsonl", opinions[:40]), write_rows("dev.jsonl", opinions[40:44])
-    words = ("--train", train, "--validation", validation, "--num-train-epochs", 4, "--eval-strategy", "steps")
-    assert (
-        finetune("text-classification", *words, "--eval-steps", 2, "--save-strategy", "steps", "--save-steps", 2) == 0
-    )
-    (run,) = results(tmp_path / "out")["runs"]
+    words = ("--num-train-epochs", 4, *STEPS)
+    folder = finetuned("text-classification", opinions[:40], *words, validation=opinions[40:44])
+    (run,) = results(folder)["runs"]
     scores = [(log["eval_accuracy"], -log["eval_loss"], log["step"]) for log in run["log"] if "eval_loss" in log]
     ties = [score for score in scores if score[0] == max(scores)[0]]
     assert len(ties) > 1 and ties[0] != max(ties)
