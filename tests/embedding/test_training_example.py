@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from json_files import write_lines
 from sentence_transformers import SentenceTransformer
+from tiny_models import tiny_config
 from transformers import BertTokenizer
 
-from modeling_mybert import MyBertConfig, MyBertForPreTraining
+from modeling_mybert import MyBertForPreTraining
 from mybert.embedding.embedder import Embedder
 from tokenization import MyBertTokenizer
 
@@ -17,8 +18,7 @@ PAIRS = [("open file", "call open"), ("sky blue", "air scatters"), ("wrote faust
 
 
 def test_training_on_pairs_brings_each_anchor_nearest_to_its_positive(minilm_folder, tmp_path, monkeypatch):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    MyBertForPreTraining(MyBertConfig(**sizes)).save_pretrained(tmp_path / "model")
+    MyBertForPreTraining(tiny_config(30522, max_position_embeddings=512)).save_pretrained(tmp_path / "model")
     BertTokenizer.from_pretrained(minilm_folder).save_pretrained(tmp_path / "stock")
     MyBertTokenizer.from_pretrained(tmp_path / "stock").save_pretrained(tmp_path / "model")
     write_lines(tmp_path / "pairs.jsonl", [{"anchor": a, "positive": p, "id": a} for a, p in PAIRS])

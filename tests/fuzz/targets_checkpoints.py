@@ -14,6 +14,7 @@ import torch
 from mutations import mutated_bytes, mutated_json
 from sandbox import Target
 from targets_text import PIECES, VOCABULARY
+from tiny_models import tiny_config
 
 from modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.corpus.examples.text_encoding import load_wordpiece
@@ -35,12 +36,10 @@ def written_by(save) -> dict[str, bytes]:
 
 def tiny_model() -> MyBertForSequenceClassification:
     torch.manual_seed(0)
-    config = MyBertConfig(
-        vocab_size=len(PIECES),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = tiny_config(
+        len(PIECES),
+        **sizes,
         max_position_embeddings=16,
         finetuned={"task": "text-classification", "max_length": 16, "problem": "single-label", "columns": []},
         id2label={0: "bad", 1: "good"},

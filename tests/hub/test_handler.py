@@ -10,7 +10,7 @@ from hub_server import REPO
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from tiny_models import HEADS, TinyModels
+from tiny_models import HEADS, TinyModels, tiny_config
 
 import modeling_mybert
 from mybert.release.hub.bundle import make_bundle
@@ -81,12 +81,10 @@ print(json.dumps(found))
 def served(tmp_path, run_foreign) -> dict:
     """By head: what the handler of its bundle answers, and the outputs of transformers' BERT."""
     tokenizer, jobs = MyBertTokenizer(TinyModels(tmp_path).pieces), {}
-    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
-    sizes |= {"intermediate_size": 48, "max_position_embeddings": 64, "initializer_range": 0.3}
     torch.manual_seed(0)
     for head in PIPELINES:
         folder, bundled, cls = tmp_path / head, tmp_path / f"bundle of {head}", getattr(modeling_mybert, head)
-        model = cls(modeling_mybert.MyBertConfig(**sizes))
+        model = cls(tiny_config(len(tokenizer), num_hidden_layers=1, initializer_range=0.3))
         if head in ("MyBertForNextSentencePrediction", "MyBertForMultipleChoice"):  # scores are float32 all the same
             model = model.bfloat16()
         model.save_pretrained(folder)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from json_files import change_json
 from safetensors.torch import save_file
+from tiny_models import tiny_config
 from transformers import BertConfig, BertForPreTraining
 
 import modeling_mybert
@@ -40,8 +41,7 @@ class Code:
 def bert() -> BertForPreTraining:
     """A model of transformers with random weights."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = BertForPreTraining(BertConfig(**sizes, intermediate_size=24, max_position_embeddings=20)).eval()
+    model = BertForPreTraining(tiny_config(50, BertConfig)).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_models import tiny_config
 from transformers import BertConfig, BertForMaskedLM
 
 from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
@@ -18,16 +19,8 @@ def tokenizer(minilm_folder) -> MyBertTokenizer:
 @pytest.fixture(scope="session")
 def stock_model(tokenizer) -> BertForMaskedLM:
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=128,
-        initializer_range=0.5,  # so that predictions depend on the context
-    )
-    return BertForMaskedLM(config).eval()
+    wide = {"initializer_range": 0.5}  # so that predictions depend on the context
+    return BertForMaskedLM(tiny_config(len(tokenizer), BertConfig, max_position_embeddings=128, **wide)).eval()
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from tiny_models import tiny_config
 
-from modeling_mybert import MyBertConfig, MyBertForMaskedLM
+from modeling_mybert import MyBertForMaskedLM
 from mybert import Scorer
 from mybert.scoring.masked_copies import WORDS_PER_WINDOW, is_masked, split_words
 from tokenization import MyBertTokenizer
@@ -116,10 +117,7 @@ def test_a_window_of_words_with_too_many_tokens_is_halved(folders, stock_model, 
 def test_the_masked_words_do_not_depend_on_the_vocabulary(folders, tmp_path):
     letters = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
     tokenizer = MyBertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *letters])
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    MyBertForMaskedLM(config).save_pretrained(tmp_path)
+    MyBertForMaskedLM(tiny_config(len(tokenizer), max_position_embeddings=512)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     texts = ["every good word counts here. " * 40, "another text of some other words. " * 30]
     (large, small) = (Scorer(name, device="cpu").masked_words(texts) for name in (folders["stock"], tmp_path))
