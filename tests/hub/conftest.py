@@ -74,16 +74,8 @@ def train_chain(root: Path, text: str = "books.txt") -> Path:
     (root / text).write_text("\n\n".join(documents), encoding="utf-8")
     names = {name: str(root / name) for name in (text, "tokenizer", "corpus", "model")}
     build_tokenizer(TokenizerSettings([names[text]], output=names["tokenizer"], vocab_size=200))
-    build_corpus(
-        CorpusSettings(
-            [names[text]],
-            tokenizer=names["tokenizer"],
-            output=names["corpus"],
-            max_length=32,
-            validation_share=0.2,
-            num_proc=1,
-        )
-    )
+    options = {"max_length": 32, "validation_share": 0.2, "num_proc": 1}
+    build_corpus(CorpusSettings([names[text]], tokenizer=names["tokenizer"], output=names["corpus"], **options))
     arguments = PretrainingArguments(
         output_dir=names["model"], max_steps=4, use_cpu=True, disable_tqdm=True, logging_steps=1, save_strategy="no"
     )

@@ -276,20 +276,14 @@ else:
 def search_models(trained, tmp_path_factory) -> dict[str, Path]:
     """A retriever and a reranker of a few rows."""
     folder = tmp_path_factory.mktemp("search models")
-    rows = [
-        {"query": f"where is {word}", "positive": f"{word} is in the north"} for word in ("ada", "bo", "cy", "dan")
-    ]
-    write_lines(folder / "rows.jsonl", rows)
-    for task in ("retrieval", "reranking"):
-        mybert.finetune(
-            task=task,
-            model=str(trained),
-            train=[str(folder / "rows.jsonl")],
-            output=str(folder / task),
-            max_steps=1,
-            per_device_train_batch_size=2,
-        )
-    return {task: folder / task for task in ("retrieval", "reranking")}
+    names = ("ada", "bo", "cy", "dan")
+    rows = [{"query": f"where is {name}", "positive": f"{name} is in the north"} for name in names]
+    train = [str(write_lines(folder / "rows.jsonl", rows))]
+    found = {task: folder / task for task in ("retrieval", "reranking")}
+    for task, output in found.items():
+        steps = {"max_steps": 1, "per_device_train_batch_size": 2}
+        mybert.finetune(task=task, model=str(trained), train=train, output=str(output), **steps)
+    return found
 
 
 def test_the_card_of_a_search_model_is_one_of_sentence_transformers(search_models, hub, tmp_path):

@@ -42,26 +42,13 @@ def ranking_loss(model) -> float:
 
 def train(folder, output) -> SentenceTransformer:
     model = SentenceTransformer(str(folder), device="cpu")
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(output),
-        max_steps=12,
-        per_device_train_batch_size=len(PAIRS),
-        learning_rate=3e-3,
-        lr_scheduler_type="constant",
-        report_to="none",
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        seed=1,
-    )
-    questions, answers = zip(*PAIRS, strict=True)
-    SentenceTransformerTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=Dataset.from_dict({"anchor": questions, "positive": answers}),
-        loss=MultipleNegativesRankingLoss(model),
-    ).train()
+    settings = {"max_steps": 12, "per_device_train_batch_size": len(PAIRS), "learning_rate": 3e-3, "seed": 1}
+    settings |= {"lr_scheduler_type": "constant", "save_strategy": "no", "logging_strategy": "no"}
+    settings |= {"report_to": "none", "disable_tqdm": True, "use_cpu": True}
+    arguments = SentenceTransformerTrainingArguments(str(output), **settings)
+    rows = Dataset.from_list([{"anchor": question, "positive": answer} for question, answer in PAIRS])
+    loss = MultipleNegativesRankingLoss(model)
+    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=rows, loss=loss).train()
     return model
 
 
