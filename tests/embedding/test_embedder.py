@@ -1,5 +1,7 @@
 """Vectors compared with sentence-transformers, and with transformers' BERT one text at a time."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +23,15 @@ TEXTS = [
     "word " * 60,
     "ok",
 ]
+
+
+@pytest.fixture(scope="module")
+def minilm_folder(minilm_folder, tmp_path_factory) -> Path:
+    """The real checkpoint without its modules: a BERT."""
+    folder = tmp_path_factory.mktemp("minilm")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "model.safetensors"):
+        (folder / name).symlink_to(minilm_folder / name)
+    return folder
 
 
 @pytest.fixture(scope="module")

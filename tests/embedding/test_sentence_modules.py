@@ -178,10 +178,10 @@ def test_an_encoder_in_a_folder_of_its_own_is_read(encoder):
     assert difference(folder) < 1e-5
 
 
-def test_a_real_encoder_gives_the_same_vectors_also_of_long_texts(sentence_encoder_folder):
+def test_a_real_encoder_gives_the_same_vectors_also_of_long_texts(minilm_folder):
     texts = [*TEXTS, "the sea is deep and " * 100]
-    found = Embedder(str(sentence_encoder_folder), device="cpu").texts(texts)
-    assert np.abs(found - reference(sentence_encoder_folder, texts)).max() < 1e-5
+    found = Embedder(str(minilm_folder), device="cpu").texts(texts)
+    assert np.abs(found - reference(minilm_folder, texts)).max() < 1e-5
 
 
 def test_a_pooling_that_is_given_replaces_the_modules_and_is_said(encoder, tmp_path, capsys):
