@@ -21,8 +21,10 @@ from mybert import Embedder, UserError, cli
 def made(models, tmp_path_factory):
     """Models, texts and vectors that tests copy."""
     folder = tmp_path_factory.mktemp("made")
-    for name, copied in (("plain", "encoder"), ("other", "encoder"), ("spoilt", "encoder"), ("tagger", "tagger")):
-        shutil.copytree(models(copied), folder / name, ignore=shutil.ignore_patterns("*.py"))
+    for name in ("plain", "other", "spoilt", "listless", "tagger"):
+        source = models("tagger" if name == "tagger" else "encoder")
+        shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("*.py"))
+    (folder / "listless/modules.json").write_text("7")
     change_json(folder / "other/config.json", layer_norm_eps=0.1)
     weights = load_file(folder / "plain/model.safetensors")
     spoilt = {name: value * torch.nan if "LayerNorm" in name else value for name, value in weights.items()}
@@ -91,6 +93,7 @@ OF_EMBED = [  # words of a command that writes new.npy, and message; " … " in 
     ("plain texts.txt --device meta", "--device meta cannot be used"),
     ("plain texts.txt --dtype float8", "--dtype: expected float32 or bfloat16 or int8, found 'float8'"),
     ("spoilt texts.txt", "spoilt gives vectors with NaN or infinite values; its weights are damaged"),
+    ("listless texts.txt", "listless/modules.json is not a list of modules … ; restore it, or remove it"),
     ("export texts.txt", "export is an ONNX export; name the checkpoint that it was made from"),
     ("reranker texts.txt", "the model is a cross-encoder, which scores pairs"),
     ("encoder texts.txt --prompt-name queri", "--prompt-name: … passage, query … 'queri'"),
