@@ -22,7 +22,9 @@ def read_words(path: str, tokenizer: MyBertTokenizer) -> list[str]:
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"--words {path}: not UTF-8; save the file as UTF-8") from error
+    except OSError as error:
         raise UserError(f"--words {path}: {cause(error)}") from error
     vocabulary = tokenizer.get_vocab()
     words: dict[str, int] = {}

@@ -5,6 +5,7 @@ from typing import Any
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short, short_list, warn_once
+from mybert.common.quantities import counted
 from mybert.comparison.sides import Rows, Side, numbers_of
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, is_not_finite, label_name, number
 from mybert.tasks import task_class
@@ -158,6 +159,7 @@ def _set_tags(every: Sequence[Rows]) -> None:
         for place, prediction, reference in zip(rows.places, rows.predictions, rows.references, strict=True):
             tags = prediction.get("tags")
             if not isinstance(tags, list) or len(tags) != len(reference):
-                tag_count = f"{len(tags)} tags" if isinstance(tags, list) else "no tags"
-                raise UserError(f"{rows.source}, {rows.unit} {place}: {tag_count} for {len(reference)} words")
+                tag_count = counted(len(tags), "tag") if isinstance(tags, list) else "no tags"
+                words = counted(len(reference), "word")
+                raise UserError(f"{rows.source}, {rows.unit} {place}: {tag_count} for {words}; predict one for each")
             prediction.pop("labels", None)

@@ -57,7 +57,7 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
     kind = task_class(name) if name else task_of_architecture(config.architectures, settings.model)
     if stored.get("task") != kind.name:
         stored = {}
-    _check_types(stored, kind, settings.model)
+    _check_values(stored, kind, settings.model)
     task = make_task(kind, settings, config, tokenizer, stored)
     if isinstance(stored.get("inputs"), list):
         needed = {*task.inputs} - task.optional
@@ -67,7 +67,9 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
         task = _with_activation(task.loaded(settings.model), config.problem_type, settings.model)
     if (path := onnx_file(settings.model)) is not None:
         if settings.dtype != "float32" or settings.device not in ("auto", "cpu"):
-            raise UserError(f"{settings.model} is an ONNX model: it runs on the CPU in float32 (--dtype, --device)")
+            raise UserError(
+                f"{settings.model} is an ONNX model, which runs on the CPU in float32; leave out --device and --dtype"
+            )
         return Finetuned(OnnxModel(path, task.config), tokenizer, task)
     model, _, _ = load_model(
         task.head,
@@ -168,10 +170,15 @@ def _stored_options(config: MyBertConfig, name: str) -> dict[str, Any]:
     return options
 
 
-def _check_types(stored: Mapping[str, Any], kind: type[Task], name: str) -> None:
-    """Raises if a stored value has another type than its option."""
+def _check_values(stored: Mapping[str, Any], kind: type[Task], name: str) -> None:
+    """Raises if a stored value is none of its option."""
+    place = f"checkpoint {name}: `finetuned` in its config.json"
     for field in dataclasses.fields(kind.Options):
         expected: Any = list if get_origin(field.type) is list else field.type
         if field.name in stored and not isinstance(stored[field.name], expected):
             shown = short(stored[field.name])
-            raise UserError(f"checkpoint {name}: `finetuned` in its config.json has {field.name} = {shown}")
+            raise UserError(f"{place} has {field.name} = {shown}, a value of another type; correct or remove it")
+    try:
+        kind.Options.of(stored)
+    except UserError as error:
+        raise UserError(f"{place}: {error}; correct or remove it") from error

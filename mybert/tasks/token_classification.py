@@ -158,7 +158,7 @@ class TokenClassification(Task):
         try:
             WordSplitter(getattr(self.config, "word_rules", None))
         except ValueError as error:
-            raise UserError(f"checkpoint {source}: {error}") from error
+            raise UserError(f"checkpoint {source}: {error}; correct it in config.json, or remove it") from error
         return dataclasses.replace(self, added=AddedTokens(tokenizer))
 
     def reading_like(self, rows: Dataset) -> Self:

@@ -86,7 +86,7 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
             f"{arguments.n_gpu} GPUs in one process: start one process per GPU with `torchrun --nproc-per-node "
             f"{arguments.n_gpu} -m mybert {command} …`, or choose one with CUDA_VISIBLE_DEVICES"
         )
-    with explain_unusable():
+    with explain_unusable("--report-to: "):
         for tracker in get_reporting_integration_callbacks(arguments.report_to):
             tracker()  # raises an error if it is not installed
     threads.share()
@@ -96,12 +96,12 @@ def prepare_launch(arguments: TrainingArguments, output: str, command: str) -> N
 
 
 @contextlib.contextmanager
-def explain_unusable() -> Iterator[None]:
-    """Converts errors of transformers and torch about arguments into a UserError."""
+def explain_unusable(option: str = "") -> Iterator[None]:
+    """Converts errors of transformers and torch about arguments into a UserError that begins with the option."""
     try:
         yield
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
-        raise UserError(str(error)) from error
+        raise UserError(f"{option}{error}") from error
 
 
 def advise_half(arguments: TrainingArguments, hidden_size: int) -> None:

@@ -55,7 +55,7 @@ LISTS = [  # of --words, and message
     ("tanker\nbarrel\nTanker\n", "line 3: 'Tanker' becomes 'tanker', which is also in line 1"),
     ("\n", "has no words"),
     ("x" * 101, "a word of 101 characters, BERT reads at most 100"),
-    (b"\xff\xfe\xff", "list.txt"),
+    (b"\xff\xfe\xff", "--words list.txt: not UTF-8; save the file as UTF-8"),
 ]
 TRIM = [  # text and model, and message
     ("--model model", "--task-data"),

@@ -76,7 +76,7 @@ MISTAKES = [  # files beside one.csv, the runs and options, and message
     (both(NO_LABEL, NO_LABEL), "a.jsonl b.jsonl", "no row has a label, neither in the references nor in the"),
     (
         both(TAGS | {"prediction": ["X", "O"]}, TAGS | {"prediction": ["X"]}),
-        *("a.jsonl b.jsonl", "b.jsonl, line 1: 1 tags for 2 words"),
+        *("a.jsonl b.jsonl", "b.jsonl, line 1: 1 tag for 2 words; predict one for each"),
     ),
     (
         {

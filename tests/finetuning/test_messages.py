@@ -241,7 +241,7 @@ SETTINGS = [
     ("--bf16-full-eval true", "bf16_full_eval is not supported: it would round the weights that are kept"),
     ("--push-to-hub true", "push_to_hub is not supported: `mybert push` uploads"),
     ("--use-liger-kernel true", "use_liger_kernel"),
-    ("--report-to comet_ml", "comet"),
+    ("--report-to comet_ml", "--report-to: … comet"),
     ("--deepspeed missing.json", "--deepspeed missing.json: there is no such file"),
     ("--fsdp-config missing.json", "--fsdp-config missing.json: there is no such file"),
     ("--save-strategy no", "value, or add --load-best-model-at-end false"),

@@ -127,7 +127,7 @@ def onnx(classifier, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [("--dtype bfloat16", "float32"), ("", "onnx/onnx/model.onnx cannot be read")],
+    [("--dtype bfloat16", "float32; leave out --device and --dtype"), ("", "onnx/onnx/model.onnx cannot be read")],
 )
 def test_an_onnx_folder_that_cannot_be_used_is_refused(onnx, refused, words, message):
     refused(f"predict onnx good.jsonl {words}", message)
@@ -148,11 +148,12 @@ ADDED = [
     "bert.embeddings.task_type_embeddings.weight",
     "classifier.out_proj.weight",
 ]
+OTHER_TYPE = "a value of another type; correct or remove it"
 CHANGED = [  # a model, what is changed in it, and message
-    ("trained", odd(finetuned={"max_length": "128"}), "has max_length = '128'"),
+    ("trained", odd(finetuned={"max_length": "128"}), f"has max_length = '128', {OTHER_TYPE}"),
     ("trained", odd(finetuned={"task": ["text-classification"]}), "has task = ['text-classification']"),
-    ("trained", odd(finetuned={"columns": "text=body"}), "has columns = 'text=body'"),
-    ("trained", odd(finetuned={"max_length": 2}), "--max-length: expected 8 or more, found 2"),
+    ("trained", odd(finetuned={"columns": "text=body"}), f"has columns = 'text=body', {OTHER_TYPE}"),
+    ("trained", odd(finetuned={"max_length": 2}), "config.json: --max-length: expected 8 or more, found 2"),
     ("trained", odd(id2label={"0": "1", "1": 1}), "`id2label` in its config.json has '1' twice; rename one"),
     (
         *("trained", odd(finetuned=None, problem_type="classification")),
@@ -174,13 +175,10 @@ CHANGED = [  # a model, what is changed in it, and message
     ),
     ("trained", odd(weights={"classifier.bias": [0.0, float("nan")]}), "logits are NaN or infinite"),
     *(
-        ("tagger", odd(word_rules=rules), "changed: word_rules must be an object")
+        ("tagger", odd(word_rules=rules), "changed: word_rules must be an object … correct it in config.json")
         for rules in ("x", [1], {"left": 3}, {"words": 7})
     ),
-    (
-        *("regression", activation("custom.Activation")),
-        "the activation 'custom.Activation' is not one of torch.nn",
-    ),
+    ("regression", activation("custom.Act"), "the activation 'custom.Act' is not one of torch.nn"),
     ("classifier", activation("torch.nn.modules.activation.Tanh"), "gives no probabilities"),
 ]
 
