@@ -245,11 +245,11 @@ SETTINGS = [
     ("--deepspeed missing.json", "--deepspeed missing.json: there is no such file"),
     ("--fsdp-config missing.json", "--fsdp-config missing.json: there is no such file"),
     ("--save-strategy no", "value, or add --load-best-model-at-end false"),
-    ("--optim adamw_bnb_8bit", ""),
-    ("--lr-scheduler-type cosine_with_min_lr", ""),
-    ('--lr-scheduler-kwargs {"foo":1}', ""),
-    ("--adam-beta1 1.5", ""),
-    ("--dataloader-num-workers -1", ""),
+    ("--optim adamw_bnb_8bit", "bitsandbytes"),
+    ("--lr-scheduler-type cosine_with_min_lr", "min_lr or min_lr_rate"),
+    ('--lr-scheduler-kwargs {"foo":1}', "--lr-scheduler-kwargs: … unexpected keyword argument 'foo'"),
+    ("--adam-beta1 1.5", "adam_beta1: expected 0 or more and below 1, found 1.5"),
+    ("--dataloader-num-workers -1", "dataloader_num_workers: expected 0 or more, found -1"),
 ]
 RESUMED = [
     ("--weight-decay 0.5", "--weight-decay is 0.5, the run was started with 0.01"),
