@@ -44,7 +44,7 @@ from mybert.adaptation.texts import read_texts
 from mybert.common.machine import hardware
 from mybert.inference.checkpoint import quiet_loading
 from mybert.io.documents import read_documents
-from mybert.pretraining import time_budget
+from mybert.pretraining import clock
 from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.planning import measurement
 from mybert.pretraining.run import pretrain
@@ -174,10 +174,10 @@ def before(options: argparse.Namespace, model: str, domain: str, vary: str, seed
 @contextlib.contextmanager
 def processor_time() -> Iterator[None]:
     """Counts a time budget in processor time of this process."""
-    clock = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time))
+    cpu_time = SimpleNamespace(**dict.fromkeys(("monotonic", "perf_counter", "process_time"), time.process_time))
     with contextlib.ExitStack() as stack:
-        for module in (workflow, measurement, time_budget):
-            stack.enter_context(patch.object(module, "time", clock))
+        for module in (workflow, measurement, clock):
+            stack.enter_context(patch.object(module, "time", cpu_time))
         yield
 
 

@@ -15,10 +15,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, get_scheduler
 from transformers.trainer_utils import SaveStrategy
 
+from mybert.pretraining.clock import ClockProgress
 from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled, TokenBudget
 from mybert.pretraining.data.scheduled_batches import Schedule, ScheduledDataset, ScheduledSampler
 from mybert.pretraining.planning.flops_and_memory import Phase
-from mybert.pretraining.time_budget import ClockProgress
 from mybert.training.objective import Course
 from mybert.training.trainer import RunTrainer
 

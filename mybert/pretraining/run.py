@@ -17,6 +17,7 @@ from mybert.artifacts.manifest import identity
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted, with_unit
 from mybert.pretraining.arguments import STAGE, PretrainingArguments, check_arguments, given_options
+from mybert.pretraining.clock import ClockProgress
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.courses import EpochCourse, ScheduledCourse
 from mybert.pretraining.data.batching import PretrainingCollator
@@ -28,7 +29,7 @@ from mybert.pretraining.objective import Pretraining
 from mybert.pretraining.planning.flops_and_memory import print_phases
 from mybert.pretraining.report import final_metrics, print_report, tokens_of_evaluation, write_report
 from mybert.pretraining.settings import PretrainSettings
-from mybert.pretraining.time_budget import Budget, ClockProgress
+from mybert.pretraining.time_budget import Budget
 from mybert.training.arguments import advise_half, explain_unusable
 from mybert.training.options import decisive_arguments
 from mybert.training.run_folder import RunFolder

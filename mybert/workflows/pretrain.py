@@ -70,7 +70,7 @@ def pretrain(
 
 def main(settings: PretrainSettings, arguments: "TrainingArguments") -> Path:
     """As `pretrain`; a time budget begins with the process."""
-    from mybert.pretraining.time_budget import process_start
+    from mybert.pretraining.clock import process_start
 
     return pretrain(settings, arguments, process_start())
 

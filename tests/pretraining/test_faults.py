@@ -62,7 +62,7 @@ def kill_before_the_rename():
 
 def count_time_by_steps(seconds, killed_at=None):
     """Each step takes so many seconds of a time budget, everything else takes none, whatever else the machine does."""
-    from mybert.pretraining import time_budget
+    from mybert.pretraining import clock
     from mybert.pretraining.planning.rules import budget_rules
     from mybert.training.nonfinite import NonFiniteSteps
 
@@ -76,8 +76,8 @@ def count_time_by_steps(seconds, killed_at=None):
         return check(self, done, *args)
 
     NonFiniteSteps.check_gradient = wrapped
-    time_budget.process_start = lambda: 0.0
-    time_budget.time = SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0])
+    clock.process_start = lambda: 0.0
+    clock.time = SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0])
 
 
 def kill_in_evaluation():

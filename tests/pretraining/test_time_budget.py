@@ -16,8 +16,9 @@ from trained_runs import read_log, read_results, steps_saved
 
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
-from mybert.pretraining import time_budget
+from mybert.pretraining import clock as clock_module
 from mybert.pretraining.arguments import PretrainingArguments, given_options
+from mybert.pretraining.clock import ClockProgress
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning import budget_plan as planning
 from mybert.pretraining.planning import candidates, measurement
@@ -26,7 +27,6 @@ from mybert.pretraining.planning.measurement import StepTimes, measure_steps
 from mybert.pretraining.planning.plan_command import random_corpus
 from mybert.pretraining.planning.rules import budget_rules, options_by_rule
 from mybert.pretraining.settings import PretrainSettings
-from mybert.pretraining.time_budget import ClockProgress
 
 IMPORTED = time.monotonic()
 QUICK = {"time_budget": "8s", "per_device_train_batch_size": 4}
@@ -74,7 +74,7 @@ def measured(muon: float = 0.0, adamw: float = 0.0, half: float = 1 / 2000, aske
 @pytest.fixture
 def ticks(monkeypatch):
     ticks = Ticks()
-    monkeypatch.setattr(time_budget, "time", ticks)
+    monkeypatch.setattr(clock_module, "time", ticks)
     for module in (planning, candidates):
         monkeypatch.setattr(module, "measure_steps", measured())
     monkeypatch.setattr(candidates, "bfloat16_is_faster", lambda device: False)
@@ -149,7 +149,7 @@ def test_kernels_that_are_loaded_do_not_count(monkeypatch):
 def test_a_process_starts_before_its_imports(monkeypatch):
     if multiprocessing.parent_process():  # this one is a fork of the process that has imported
         monkeypatch.setattr(os, "getpid", os.getppid)
-    assert time_budget.process_start() < IMPORTED - 0.5, "conftest.py has imported torch before"
+    assert clock_module.process_start() < IMPORTED - 0.5, "conftest.py has imported torch before"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_process_starts_before_its_imports(monkeypatch):
 def test_a_budget_is_refused_if_nothing_is_left_of_it_since_the_start_of_the_process(
     corpus_folder, ticks, monkeypatch, assert_refused, age, budget, message
 ):
-    monkeypatch.setattr(time_budget, "process_start", lambda: ticks.now - age)
+    monkeypatch.setattr(clock_module, "process_start", lambda: ticks.now - age)
     words = ["pretrain", "--corpus", corpus_folder, "--output", "out", "--use-cpu", "--time-budget", budget]
     assert_refused(words, f"is too short: preparation, evaluation and saving … {message}")
 

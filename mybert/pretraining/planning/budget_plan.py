@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
@@ -12,6 +12,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, Scheduler
 from mybert.common.errors import UserError
 from mybert.common.quantities import duration, with_unit
 from mybert.common.tables import print_table
+from mybert.pretraining.clock import ClockProgress
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.candidates import (
     FLOAT,
@@ -31,9 +32,6 @@ from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.arguments import set_bf16
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT
-
-if TYPE_CHECKING:  # it plans by this module
-    from mybert.pretraining.time_budget import ClockProgress
 
 PLAN = "budget.json"
 """File of the output folder with the plan, which a resumed run reads back."""
@@ -115,7 +113,7 @@ class BudgetPlan:
 
 
 def make_plan(
-    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: "ClockProgress", given: set[str]
+    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: ClockProgress, given: set[str]
 ) -> BudgetPlan:
     """Measures the speed of this machine and chooses the options that are not given."""
     plan, longest = BudgetPlan({}, []), corpus.shape.longest
@@ -223,7 +221,7 @@ def _compared(best: Candidate, rival: Candidate) -> str:
     return f"measured: {best.tokens / rival.tokens:.2f} times the tokens of {rival.optimizer} in this time; {worth}"
 
 
-def _add_totals(plan: BudgetPlan, corpus: Corpus, clock: "ClockProgress") -> None:
+def _add_totals(plan: BudgetPlan, corpus: Corpus, clock: ClockProgress) -> None:
     """Adds the rows of speed, time and tokens."""
     unique = corpus.shape.tokens
     if plan.unused:
@@ -257,7 +255,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _plan_end(
-    plan: BudgetPlan, settings: PretrainSettings, corpus: Corpus, clock: "ClockProgress", times: StepTimes
+    plan: BudgetPlan, settings: PretrainSettings, corpus: Corpus, clock: ClockProgress, times: StepTimes
 ) -> None:
     """Plans evaluation, checkpoints and the report, and reserves their time."""
     evaluate, whole = 0.0, min(clock.budget, clock.seconds + plan.most_seconds)
@@ -279,7 +277,7 @@ def _plan_end(
     clock.reserve = evaluate + save + plan.later["rest"] * clock.slowness
 
 
-def _check_affordable(plan: BudgetPlan, clock: "ClockProgress") -> None:
+def _check_affordable(plan: BudgetPlan, clock: ClockProgress) -> None:
     if plan.unused:  # more time would not give more steps
         return
     needed = clock.training_seconds * _LEAST_STEPS / plan.steps

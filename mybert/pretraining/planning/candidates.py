@@ -4,12 +4,13 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import TrainingArguments
 
 from modeling_mybert import MyBertConfig
 from modeling_mybert.configuration_mybert import NAMED_SIZES
+from mybert.pretraining.clock import ClockProgress
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.flops_and_memory import ModelCosts, count_parameters
 from mybert.pretraining.planning.measurement import StepTimes, measure_steps
@@ -17,9 +18,6 @@ from mybert.pretraining.planning.rules import budget_rules
 from mybert.pretraining.planning.scaling_law import scaling_law
 from mybert.pretraining.settings import PretrainSettings
 from mybert.training.arguments import bfloat16_is_faster
-
-if TYPE_CHECKING:  # it plans by this module
-    from mybert.pretraining.time_budget import ClockProgress
 
 FLOAT, HALF = "float32", "bfloat16"
 _MEASURING, _LEAST_SECONDS = 0.02, 4.0
@@ -77,7 +75,7 @@ class Chooser:
     settings: PretrainSettings
     arguments: TrainingArguments
     corpus: Corpus
-    clock: "ClockProgress"
+    clock: ClockProgress
     optimizers: Sequence[str]
     types: Sequence[str]
     batch: int | None
