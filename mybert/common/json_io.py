@@ -33,8 +33,10 @@ def parse_json(content: str | bytes, unique: bool = False) -> Any:
         raise ValueError(f"{error.msg.removesuffix(' at')} at {line}character {error.colno}") from error
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
-    except ValueError as error:
-        raise ValueError("a number of too many digits" if "int_max_str_digits" in str(error) else error) from error
+    except (UnicodeDecodeError, _Repeated):
+        raise
+    except ValueError as error:  # of int()
+        raise ValueError("a number of too many digits") from error
     if content.count("[") + content.count("{") > MAX_DEPTH:
         _check_depth(value)
     return value
@@ -51,11 +53,15 @@ def _check_depth(value: Any) -> None:
     raise ValueError(_TOO_DEEP)
 
 
+class _Repeated(ValueError):
+    """A key is given twice."""
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         counts = Counter(name for name, _ in pairs)
-        raise ValueError(f"{short(next(name for name, number in counts.items() if number > 1))} is given twice")
+        raise _Repeated(f"{short(next(name for name, number in counts.items() if number > 1))} is given twice")
     return fields
 
 

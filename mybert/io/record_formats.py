@@ -165,9 +165,8 @@ def _table_rows(file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list
                 yield before + 1, row
             before = rows.line_num
     except csv.Error as error:
-        reason = "a quote is not closed" if str(error) == "unexpected end of data" else error
-        hint = '; quotes in a text are written twice: "a ""b"" c"' if "after" in str(error) else ""
-        raise csv.Error(f"row that begins in line {before + 1}: not CSV ({reason}{hint})") from None
+        remedy = 'close each quote, and write quotes in a text twice: "a ""b"" c"'
+        raise csv.Error(f"row that begins in line {before + 1}: not CSV ({error}; {remedy})") from None
 
 
 def _check_header(name: str, header: list[str], text: TextColumn | None) -> None:

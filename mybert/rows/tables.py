@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from datasets import Dataset, Features, Json, concatenate_datasets
 
-from mybert.common.errors import nearest_name, short_list
+from mybert.common.errors import UserError, nearest_name, short_list
 from mybert.io.files import file_format
 
 MOST_ROWS = 1000
@@ -134,6 +134,10 @@ def usual_columns(names: Collection[str], usual: Iterable[str]) -> list[str]:
     """The columns with usual names, in the order of these; if there are none, those that differ in case only."""
     same = [name for name in usual if name in names]
     return same or [name for one in usual for name in names if name.casefold() == one.casefold()]
+
+
+class MissingColumns(UserError):
+    """Rows have no column for a role of the task."""
 
 
 def lacking_columns(

@@ -20,7 +20,7 @@ from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short
 from mybert.common.metrics import metric_of, metric_title
 from mybert.rows.splits import Problem, Split
-from mybert.rows.tables import choose_columns, lacking_columns
+from mybert.rows.tables import MissingColumns, choose_columns, lacking_columns
 from mybert.tasks.bootstrap_scores import LabelScores, Scores
 from mybert.tasks.options import TaskOptions
 
@@ -190,7 +190,7 @@ class Task(ABC):
             asked = [*stored, *unnamed] if self.asks else []
             problems.append(lacking_columns(source, names, absent, unnamed, asked))
         if problems:
-            raise UserError("; ".join(problems))
+            raise MissingColumns("; ".join(problems))
         return columns
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> ColumnNames:

@@ -30,6 +30,7 @@ from mybert.io.sources import describe_sources, find_sources
 from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings
 from mybert.pretraining.run import Adjust, Variant, pretrain
 from mybert.pretraining.settings import PretrainSettings
+from mybert.rows.tables import MissingColumns
 from mybert.scoring.scorer import Scorer
 from mybert.tasks import task_class
 from mybert.tasks.reading import read_split
@@ -142,8 +143,8 @@ def task_texts(settings: AdaptSettings | TrimSettings) -> Iterator[str]:
         task = kind(kind.Options.of({"columns": settings.columns}), None)  # type: ignore[arg-type]
         try:
             split = read_split(name, task, labelled=False)
-        except UserError as error:
-            if settings.task != type(settings).task or "has no column" not in str(error):
+        except MissingColumns as error:
+            if settings.task != type(settings).task:
                 raise
             raise UserError(f"{error}; or name another task by --task") from error
         for row in split.rows:

@@ -43,7 +43,7 @@ FILES = [  # file, content, further options, message
     ("c.json", b'[\n{"text": "\xff"}]', "", "c.json, line 2: not UTF-8"),
     ("a.csv", b"id,body\n1,x\n", "", f"a.csv has no column 'text' {COLUMNS}"),
     *(
-        ("a.csv", OPEN_QUOTE + end, "", "a.csv … row that begins in line 4: … quote is not closed")
+        ("a.csv", OPEN_QUOTE + end, "", "a.csv … row that begins in line 4: … close each quote")
         for end in (b"", b"\n", b"\r\n")
     ),
     ("a.csv", OPEN_QUOTE + b'\n3,lost\n4,"good"\n', "", "a.csv … row that begins in line 4: … ',' expected after"),

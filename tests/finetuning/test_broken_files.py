@@ -60,7 +60,7 @@ BROKEN = [  # file, its content or a function that writes it, and what the messa
     ("last.csv", b"text,label\n" + b"a,1,\n" * 3, ", line 2: wrong number of columns (3"),
     ("lines.csv", b'text,label\n"a\nb",1\n\nc\nd,0\n', ", line 5: wrong number of columns (1"),
     ("names.tsv", b"text\t\ttext\na\t0\tb\n", ": two columns are called 'text'"),
-    ("open.tsv", b'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n', " … line 3: … quote is not closed"),
+    ("open.tsv", b'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n', " … line 3: … close each quote"),
     ("after.tsv", b'text\tlabel\nfine\t1\n"good" film\t1\n', ' … line 3: … expected after … "a ""b"" c"'),
     ("rows.parquet", b"PAR1", " cannot be read: … Parquet"),
     ("rows.parquet.gz", b"", ": expected .jsonl … all but .parquet … also .gz … found .parquet.gz"),
