@@ -13,6 +13,7 @@ from mybert.settings.shared import CasingOptions, EngineOption, OutputFolder, Pr
 from tokenization.wordpiece_training import least_vocab_size
 
 NEGATIVES = ("other-document", "same-document")
+_MOST_TOKENS = 10_000_000
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -62,7 +63,8 @@ class TokenizerSettings(CasingOptions, DocumentSettings):
         check(self, "language", is_language(self.language), LANGUAGES)
         lower_case, _ = normalization(self.language, self.uncased, self.strip_accents)
         least = least_vocab_size(lower_case)
-        check(self, "vocab_size", self.vocab_size >= least, f"{least} or more (special tokens and ASCII characters)")
+        has_room = least <= self.vocab_size <= _MOST_TOKENS  # [unusedN] fill the vocabulary
+        check(self, "vocab_size", has_room, f"{least} (special tokens and ASCII characters) to {_MOST_TOKENS:,}")
 
 
 @dataclass

@@ -129,14 +129,17 @@ class Options:
                 except argparse.ArgumentTypeError as error:
                     raise UserError(f"{flag_of(field.name)}: {error}") from error
             place = field.metadata.get("reads") or field.metadata.get("writes") or ""
-            if is_required(field) and (expected := _EXPECTED.get(place, "at least one" if list in kinds else "")):
+            usual = "at least one" if list in kinds else "a name" if field.metadata.get("positional") else ""
+            if is_required(field) and (expected := _EXPECTED.get(place, usual)):
                 check(self, field.name, value not in ("", []), expected)
             for item in value if isinstance(value, list) else [value]:
                 _check_item(self, field, item)
 
 
 def _check_item(settings: Options, field: dataclasses.Field[Any], item: Any) -> None:
-    """Raises a UserError if a value, or an item of a list, is none of the choices or outside the interval."""
+    """Raises a UserError if a value, or an item of a list, is an empty name, none of the choices or out of range."""
+    if item == "" and field.metadata.get("reads") and item != field.default:  # it would be the current folder
+        check(settings, field.name, False, "names that are not empty")
     choices, within = field.metadata.get("choices"), field.metadata.get("within")
     if choices and item not in choices:
         check(settings, field.name, False, *choice_of(item, choices))

@@ -102,7 +102,7 @@ class ProcessesOption(TextFileOptions):
     num_proc: int | None = declare.hardware(
         None,
         "Number of processes that read text; the result does not depend on it (default: number of CPU cores).",
-        within="[1, inf)",
+        within="[1, 1024]",
     )
 
 

@@ -1,5 +1,6 @@
 """Messages of every command and function: wrong names, missing inputs, existing outputs, and wrong arguments."""
 
+import shlex
 import subprocess
 import sys
 
@@ -28,6 +29,21 @@ NAMES = [  # " … " in a message stands for anything
     ("adapt --text t.txt", "did you mean '--inputs'?"),
     ("tokenizer corups.txt", "or - for texts on standard input); did you mean corpus.txt?"),
     ("push modle --repo-id me/m", "name the folder of a trained model; did you mean model?"),
+    *(
+        (words, f"--{option}: expected {expected}, found ")
+        for expected, words, option in (
+            ("names that are not empty", 'tokenizer ""', "inputs"),
+            ("names that are not empty", 'index model ""', "inputs"),
+            ("a name", 'search "" cat', "vectors"),
+            ("names that are not empty", 'predict model ""', "inputs"),
+            ("names that are not empty", 'suggest model corpus.txt --labelled ""', "labelled"),
+            ("names that are not empty", 'finetune --task ner --model model --train ""', "train"),
+            ("names that are not empty", 'pretrain --text ""', "text"),
+            ("a name", 'serve ""', "model"),
+            ("a name", 'push "" --repo-id me/m', "model"),
+            ("a name", 'doctor ""', "folder"),
+        )
+    ),
     ("quickstart --language klingon", "--language: expected an ISO 639 code"),
     ("quickstart --text -", "--text: expected files: standard input can be read only once"),
     *((f"{words}a\udcff", NOT_UTF8) for words in ("predict ", "search index ", "search index --output=")),
@@ -38,9 +54,9 @@ NAMES = [  # " … " in a message stands for anything
 def test_a_mistake_is_one_line_with_the_nearest_name(assert_refused, tmp_path, words, message):
     (tmp_path / "model").mkdir()
     (tmp_path / "corpus.txt").touch()
-    given = words.split()
+    given = shlex.split(words)
     corpus = ["--corpus", "nowhere"] if given[0] == "pretrain" else []
-    assert_refused([*given, *corpus, *([] if given[0] in ("push", "doctor") else ["--output", "o"])], message)
+    assert_refused([*given, *corpus, *([] if given[0] in ("push", "doctor", "serve") else ["--output", "o"])], message)
 
 
 MISSING = """

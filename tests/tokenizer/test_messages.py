@@ -9,8 +9,10 @@ from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from tokenization import MyBertTokenizer
 
 MISTAKES = [  # with text.jsonl, whose texts are in the column `body`, and blank.jsonl
-    ("text.jsonl --vocab-size 100", "--vocab-size: expected 141 or more"),
-    ("text.jsonl --vocab-size 150 --cased", "--vocab-size: expected 193 or more"),
+    ("text.jsonl --vocab-size 100", "--vocab-size: expected 141 (special tokens … ) to 10,000,000, found 100"),
+    ("text.jsonl --vocab-size 150 --cased", "--vocab-size: expected 193 (special"),
+    ("text.jsonl --vocab-size 99999999999999999999", "to 10,000,000, found 99999999999999999999"),
+    ("text.jsonl --num-proc 99999", "--num-proc: expected 1 to 1024, found 99999"),
     ("text.jsonl --min-frequency 0", "--min-frequency: expected 1 or more, found 0"),
     ("text.jsonl --language german", "--language: expected an ISO 639 code"),
     ("text.jsonl --text-column txt", "text.jsonl, line 1: no column 'txt' (there are 'body'; … --text-column"),
