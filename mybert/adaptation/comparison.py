@@ -13,7 +13,7 @@ from tokenization import MyBertTokenizer, vocabulary_report
 from tokenization.new_words import count_uses
 from tokenization.vocabulary_change import UNUSED
 
-_SHOWN = 50
+_SHOWN = 20
 _SCORES = {
     "tokens_per_word": "tokens per word",
     "unknown_rate": "unknown words",

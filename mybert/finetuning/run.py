@@ -111,11 +111,11 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         raise UserError("--folds trains in one process; leave it out, or start one process")
     if data.few_labels:
         if arguments.process_index == 0:
-            folds = f", with cross-validation in {settings.folds or FOLDS} folds for scores"
+            folds = f"cross-validation in {settings.folds or FOLDS} folds gives the scores; "
             print(
-                f"few labels (fewer than {few_labels.FEW} rows of each label on average): contrastive learning gives "
-                "texts of one label similar vectors, and a logistic regression is the head"
-                f"{'' if data.validation_features is not None else folds};\n--num-train-epochs 3 trains as usual"
+                f"few labels (fewer than {few_labels.FEW} rows a label on average): contrastive learning trains the "
+                "encoder, and the head is a logistic regression\n"
+                f"{'' if data.validation_features is not None else folds}--num-train-epochs 3 trains as usual instead"
             )
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH

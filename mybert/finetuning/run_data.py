@@ -267,11 +267,12 @@ def _hold_out(settings: FinetuneSettings, train: Split, task: Task, seed: int) -
         line = f"no validation: {count} training rows are too few to hold out {share:.0%} of them"
         return {"train": [*range(count)]}, line
     places = {"train": sorted(set(range(count)) - set(chosen)), "validation": chosen}
-    few = "; so few choose a checkpoint badly: --folds 4 predicts all rows" if len(chosen) < _FEW_HELD_OUT else ""
     line = (
         f"validation: {len(chosen):,} of the {count:,} training rows are held out (--validation FILE and "
-        f"--validation-share 0 change this{few})"
+        "--validation-share 0 change this)"
     )
+    if len(chosen) < _FEW_HELD_OUT:
+        line += "; they are too few to choose a good checkpoint: --folds 4 scores all rows"
     labels = task.row_labels(train.rows)
     for part, name in (("validation", "validation"), ("train", "training")):
         if lacking := set().union(*labels).difference(*(labels[row] for row in places[part])):

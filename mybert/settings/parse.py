@@ -120,8 +120,7 @@ def build_parser(
         known: names of options that have a value already and are not required.
     """
     ordered = sorted(options.values(), key=_place)
-    required = [option for option in ordered if option.required]
-    usage = [o.metavar + " ..." * (list in o.kinds) if o.positional else f"{o.flag} {o.metavar}" for o in required]
+    usage = [_usage(option) for option in ordered if option.required or option.positional]
     parser = _Parser(
         prog=prog,
         usage=" ".join([prog, *usage, "[options]"]),
@@ -168,6 +167,14 @@ def build_parser(
 def _place(option: Option) -> int:
     """The place of an option in the help: positional ones first, the required output after all others."""
     return 0 if option.positional else 2 if option.required and option.field.metadata.get("writes") else 1
+
+
+def _usage(option: Option) -> str:
+    """How the first line of the help writes an option."""
+    if not option.positional:
+        return f"{option.flag} {option.metavar}"
+    words = option.metavar + " ..." * (list in option.kinds)
+    return words if option.required else f"[{words}]"
 
 
 def _converter(option: Option) -> Callable[[str], Any]:

@@ -111,7 +111,9 @@ class CasingOptions(Options):
     """How text is normalised."""
 
     uncased: bool | None = declare.model(
-        None, "Lower-case the text (default: only if --language is English).", negation="cased"
+        None,
+        "Lower-case the text; --cased keeps upper case (default: only if --language is English).",
+        negation="cased",
     )
     strip_accents: bool | None = declare.model(
         None, "Remove accents and other combining marks (default: only of lower-cased English)."
