@@ -38,6 +38,10 @@ _LONGEST = 300
 _JOINER = re.compile(r"(?<=\S)[\u200c\u200d](?=\S)")  # inside words of Persian or Hindi, and in emoji
 
 
+NOT_FINITE = "its weights are damaged, or its training has failed; copy it again, or train it with a lower rate"
+"""Why a model computes NaN or infinity, and the remedy."""
+
+
 def cause(error: BaseException) -> str:
     """The message of an exception as one line, preceded by its type unless it is an OSError or ValueError."""
     if isinstance(error, RecursionError):

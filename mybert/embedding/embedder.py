@@ -12,7 +12,7 @@ from torch import Tensor
 
 from modeling_mybert import MyBertModel
 from modeling_mybert.answer_decoding_mybert import end_with_marks
-from mybert.common.errors import UserError, cause
+from mybert.common.errors import NOT_FINITE, UserError, cause
 from mybert.common.text_windows import stride_below
 from mybert.embedding.pooling import Window, choose_tokens, pool, windows_of
 from mybert.embedding.settings import EncodingSettings
@@ -260,9 +260,7 @@ class Embedder:
 
     def _finished(self, vectors: Tensor) -> np.ndarray:
         if not vectors.isfinite().all():
-            raise UserError(
-                f"{self.settings.model} gives vectors with NaN or infinite values; its weights are damaged"
-            )
+            raise UserError(f"{self.settings.model} gives vectors with NaN or infinite values; {NOT_FINITE}")
         return (torch.nn.functional.normalize(vectors) if self.settings.normalize else vectors).cpu().numpy()
 
 

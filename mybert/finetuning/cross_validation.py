@@ -56,6 +56,12 @@ def folds_of(job: Job) -> int | None:
     return job.settings.folds or (FOLDS if few else None)
 
 
+def check_folds(job: Job) -> None:
+    """Raises a UserError if the training rows have fewer different texts than there are folds."""
+    if (folds := folds_of(job)) is not None:
+        _folds(job, folds)
+
+
 def trainer_of_fold(job: Job, run: Run, runs: Path, is_resumed: bool) -> dict[Path, RunTrainer]:
     """The trainer of the first fold that is left to train, by its folder."""
     folds = folds_of(job) or 0

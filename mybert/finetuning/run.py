@@ -19,7 +19,7 @@ from mybert.evaluation.analysis import check_slices
 from mybert.evaluation.labelling_files import check_form
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.cross_validation import FOLDS, cross_validated, folds_of, trainer_of_fold
+from mybert.finetuning.cross_validation import FOLDS, check_folds, cross_validated, folds_of, trainer_of_fold
 from mybert.finetuning.dry_run import dry_run
 from mybert.finetuning.recipes import Run, planned_runs, runs_to_keep
 from mybert.finetuning.report import write_results
@@ -160,6 +160,7 @@ def _first_trainer(job: Job, run: Run, folder: RunFolder) -> dict[Path, RunTrain
     """The trainer that will train first, by its folder; that of few labels is only checked."""
     runs = folder.path / RUNS
     if job.data.few_labels:
+        check_folds(job)
         build_trainer(job, run)
         return {}
     if folds_of(job) is not None:

@@ -31,7 +31,7 @@ from mybert.artifacts.checkpoint_folder import (
     check_shapes,
     weight_files,
 )
-from mybert.common.errors import UserError, cause, did_you_mean, short
+from mybert.common.errors import NOT_FINITE, UserError, cause, did_you_mean, short
 from mybert.common.json_io import read_json_object
 from mybert.common.machine import threads
 from mybert.common.progress import no_model_bars
@@ -125,6 +125,8 @@ def load_model(
         model.pooler, missing = None, []
     refuse_missing(name, [key for key in missing if not is_new(key)], remedy)
     _refuse_unknown(name, left_out, model)
+    if device is None:  # what is computed for a row is checked by those who use it
+        refuse_not_finite(name, model)
     model.config.return_dict = True  # a configuration may ask for tuples
     model.eval()
     if device is not None:
@@ -305,6 +307,13 @@ def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, confi
             f"checkpoint {name}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size} embeddings; "
             "they belong to different checkpoints"
         )
+
+
+def refuse_not_finite(name: str, model: PreTrainedModel) -> None:
+    """Raises a UserError if a weight of checkpoint `name` is NaN or infinite."""
+    for key, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise UserError(f"checkpoint {name}: {key} has NaN or infinite values; {NOT_FINITE}")
 
 
 def _refuse_unknown(name: str, left_out: Iterable[str], model: PreTrainedModel) -> None:

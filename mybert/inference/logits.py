@@ -11,7 +11,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mybert.common.errors import UserError
+from mybert.common.errors import NOT_FINITE, UserError
 from mybert.inference.batches import batches, token_limit
 from mybert.tasks.base import Task
 
@@ -103,7 +103,7 @@ def _batch(rows: list[Mapping[str, Any]], collate: Callable[..., Any]) -> Mappin
 def _forward(model: Model, batch: Mapping[str, Tensor], device: torch.device) -> np.ndarray:
     logits = logits_in(model(**{name: tensor.to(device) for name, tensor in batch.items()}))
     if not logits.isfinite().all():
-        raise UserError("the model's logits are NaN or infinite: its weights are damaged, or its training has failed")
+        raise UserError(f"the model's logits are NaN or infinite: {NOT_FINITE}")
     return logits.float().cpu().numpy()
 
 

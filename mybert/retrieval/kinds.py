@@ -16,7 +16,7 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import BATCH, FinetuneSettings, default_learning_rate
-from mybert.inference.checkpoint import check_max_length, checkpoint_file
+from mybert.inference.checkpoint import check_max_length, checkpoint_file, refuse_not_finite
 from mybert.inference.sentence_modules import module_entries, modules_folder
 from mybert.retrieval import trainer as trainers
 from mybert.retrieval.balance import LARGEST, balance, encoders_of, start_weight
@@ -322,6 +322,11 @@ def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: Finetu
     card.set_widget_examples = lambda dataset: None  # texts of the training rows
     bert = next(module for module in model.modules() if isinstance(module, PreTrainedModel))
     check_max_length(settings.max_length, bert.config, settings.model)
+    refuse_not_finite(settings.model, bert)
+    if len(model.tokenizer) <= len(model.tokenizer.all_special_tokens):  # what transformers makes of no files
+        raise UserError(
+            f"checkpoint {settings.model} has no tokenizer; copy its tokenizer.json and tokenizer_config.json into it"
+        )
     for name in ("finetuned", "label_threshold", "tag_scheme", "word_rules"):
         vars(bert.config).pop(name, None)
     return bert.config

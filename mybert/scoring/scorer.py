@@ -16,7 +16,7 @@ import torch
 
 from modeling_mybert import MyBertForMaskedLM
 from modeling_mybert.words_mybert import AddedTokens
-from mybert.common.errors import UserError
+from mybert.common.errors import NOT_FINITE, UserError
 from mybert.inference.batches import batches, packed_inputs, token_limit
 from mybert.inference.checkpoint import check_max_length, open_checkpoint, trained_tokens
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
@@ -193,7 +193,7 @@ class Scorer:
             unknown = wanted == self.tokenizer.unk_token_id
             hits[rows] = torch.where(unknown, -1, (logits.argmax(1) == wanted).int()).cpu().numpy()
         if not np.isfinite(scores).all():
-            raise UserError(f"{self.settings.model} gives NaN or infinite values; its weights are damaged")
+            raise UserError(f"{self.settings.model} gives NaN or infinite values; {NOT_FINITE}")
         return scores, hits
 
 

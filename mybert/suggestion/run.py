@@ -62,8 +62,6 @@ def suggest(settings: SuggestSettings) -> Path:
             given = ", ".join(settings.inputs)
             raise UserError(f"{given}: no row is left that is unlike the labelled rows")
         assert settings.format is not None  # the settings have chosen it
-        columns = {name for one in pool for name, value in one.row.items() if value is not None}
-        check_form("--format", settings.format, predictor.task, columns)
         suggestions = _choose(settings, predictor, encoder, pool, labelled)
         model = Path(settings.model).name
         write_rows_to_label(path, suggestions, settings.format, model, predictor.task, settings.spreadsheet_safe)
@@ -116,12 +114,15 @@ def _most_uncertain(
 
     Rows with a label are used only if no row lacks one, as in a pool whose labels are not looked at.
     """
+    assert settings.format is not None  # the settings have chosen it
     known = [row for rows in labelled for row in _plain_rows(rows, predictor.task)]
     size, count, every_has_label, seen = pool_size(settings.count), 0, True, set(known)
     pools: dict[bool, list[_Candidate]] = {False: [], True: []}  # by whether the rows have a label
     threshold = getattr(predictor.task.config, "label_threshold", None) or 0.5
     with Bar(desc="predicting", unit="features") as bar:
         for part in checked_parts(settings.inputs, settings.errors, predictor):
+            for _, table in part.tables:
+                check_form("--format", settings.format, predictor.task, table.column_names)
             count += len(part.numbers)
             given: dict[int, Any] = dict(zip(part.numbers, part.given, strict=True))
             for numbers, rows, _, _, predictions in predictor.outputs(part, bar.update):

@@ -46,7 +46,10 @@ def trim(settings: TrimSettings) -> Path:
     checkpoint = open_checkpoint(settings.model)
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if tokenizer is None:
-        raise UserError(f"checkpoint {settings.model} has no tokenizer; trim needs it to find the tokens of the text")
+        raise UserError(
+            f"checkpoint {settings.model} has no tokenizer, which trim needs to find the tokens of the text; copy its "
+            "tokenizer.json and tokenizer_config.json into it"
+        )
     counts: Counter[str] = Counter()
     needed = _needed_pieces(_documents(settings, counts), tokenizer)
     trimmed, kept = _trim_tokenizer(tokenizer, needed)

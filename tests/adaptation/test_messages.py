@@ -63,7 +63,7 @@ TRIM = [  # text and model, and message
     ("--task-data empty.jsonl --model model", NO_TEXT),
     ("--task-data tags.jsonl --model model", "has no column for 'text' … or name another task by --task"),
     ("words.txt --model model", "the text needs all … tokens of model; there is nothing to trim"),
-    ("words.txt --model bare", "bare has no tokenizer"),
+    ("words.txt --model bare", "bare has no tokenizer … ; copy its tokenizer.json"),
 ]
 
 

@@ -92,7 +92,10 @@ OF_EMBED = [  # words of a command that writes new.npy, and message; " … " in 
     ("plain texts.txt --device cuda:99", "--device cuda:99 cannot be used"),
     ("plain texts.txt --device meta", "--device meta cannot be used"),
     ("plain texts.txt --dtype float8", "--dtype: expected float32 or bfloat16 or int8, found 'float8'"),
-    ("spoilt texts.txt", "spoilt gives vectors with NaN or infinite values; its weights are damaged"),
+    (
+        "spoilt texts.txt",
+        "spoilt gives vectors with NaN or infinite values; … copy it again, or train it with a lower",
+    ),
     ("listless texts.txt", "listless/modules.json is not a list of modules … ; restore it, or remove it"),
     ("export texts.txt", "export is an ONNX export; name the checkpoint that it was made from"),
     ("reranker texts.txt", "the model is a cross-encoder, which scores pairs"),

@@ -314,6 +314,15 @@ def test_a_mistake_is_one_line_and_costs_no_finished_model(
     finetune_refused(task, [*words.split(), "--overwrite"], message)
 
 
+def test_few_labels_need_as_many_texts_as_folds(assert_refused, tiny_checkpoint, tmp_path):
+    write_files(tmp_path, {"train.jsonl": OPINIONS[:2] * 6})
+    words = f"finetune --task text-classification --model {tiny_checkpoint} --train train.jsonl --output out"
+    message = (
+        "4 folds need as many rows with different texts, and the 12 training rows have 2; choose fewer by --folds"
+    )
+    assert_refused(words.split(), message)
+
+
 @pytest.mark.parametrize(("words", "message"), RESUMED, ids=[words for words, _ in RESUMED])
 def test_a_run_is_not_resumed_with_other_arguments(finetune_refused, classifier, tmp_path, words, message):
     shutil.copytree(classifier, tmp_path / "out")

@@ -173,7 +173,11 @@ CHANGED = [  # a model, what is changed in it, and message
         ("trained", odd(weights={name: [1.0]}), f"has 1 weight that BERT does not have, such as {name}")
         for name in ADDED
     ),
-    ("trained", odd(weights={"classifier.bias": [0.0, float("nan")]}), "logits are NaN or infinite"),
+    (
+        "trained",
+        odd(weights={"classifier.bias": [0.0, float("nan")]}),
+        "logits are NaN or infinite: … copy it again, or train it with",
+    ),
     *(
         ("tagger", odd(word_rules=rules), "changed: word_rules must be an object … correct it in config.json")
         for rules in ("x", [1], {"left": 3}, {"words": 7})

@@ -65,13 +65,20 @@ def with_many_tokens(folder) -> None:
     MyBertTokenizer([*SPECIAL_TOKENS, *(f"piece{number}" for number in range(500))]).save_pretrained(folder)
 
 
-def with_nan(folder) -> None:
+def with_nan(folder, value: float = torch.nan) -> None:
     weights = load_file(folder / "model.safetensors")
-    weights["encoder.layer.1.output.dense.weight"][3, 3] = torch.nan
+    weights["encoder.layer.0.output.dense.weight"][3] = value
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def with_overflow(folder) -> None:
+    with_nan(folder, 3e38)
+
+
 EXPORT, QUANTIZE = "export model --output out", "quantize model --output out --texts"
+NAN = (
+    "model: encoder.layer.0.output.dense.weight has NaN or infinite values; … copy it again, or train it with a lower"
+)
 CHECKPOINTS = [  # words, a change of config.json or of the folder of the model, and message
     ("export nowhere --output out", {}, "nowhere: no such folder"),
     (EXPORT, {"architectures": ["RobertaForMaskedLM"]}, "a RobertaForMaskedLM, which has no counterpart"),
@@ -89,8 +96,11 @@ CHECKPOINTS = [  # words, a change of config.json or of the folder of the model,
     (EXPORT, without_weights, "model cannot be used (EOFError)"),
     (EXPORT, with_many_tokens, "has 505 tokens, the model 124"),
     (f"{QUANTIZE} empty.txt", {}, "no document holds text; check the inputs and --text-column"),
-    (f"{QUANTIZE} texts.txt", without_tokenizer, "checkpoint model has no tokenizer"),
-    (f"{QUANTIZE} texts.txt", with_nan, "computes NaN or infinity; its weights are damaged; copy it again"),
+    (f"{QUANTIZE} texts.txt", without_tokenizer, "checkpoint model has no tokenizer … ; copy its tokenizer.json"),
+    (f"{QUANTIZE} texts.txt", with_nan, NAN),
+    (f"{QUANTIZE} texts.txt", with_overflow, "computes NaN or infinity; its weights are damaged; copy it again"),
+    (EXPORT, with_nan, NAN),
+    ("merge model model --output out", with_nan, NAN),
 ]
 
 

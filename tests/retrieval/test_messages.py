@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from json_files import change_json, write_lines
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 import mybert
@@ -234,6 +235,18 @@ def test_settings_that_train_nothing(retrieval_refused, models, tmp_path, words,
         model[1].pooling_mode = "max"
         model.save(str(tmp_path / "max"), create_model_card=False)
     retrieval_refused(words, message)
+
+
+@pytest.mark.parametrize("task", ["retrieval", "reranking"])
+def test_a_checkpoint_that_cannot_be_trained(retrieval_refused, models, tmp_path, task):
+    shutil.copytree(models("encoder"), tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab.txt"))
+    message = "checkpoint bare has no tokenizer; copy its tokenizer.json and tokenizer_config.json into it"
+    retrieval_refused(f"{task} --train rows.jsonl --model bare", message)
+    shutil.copytree(models("encoder"), tmp_path / "spoilt")
+    weights = load_file(tmp_path / "spoilt/model.safetensors")
+    weights["embeddings.LayerNorm.bias"][0] = float("nan")
+    save_file(weights, tmp_path / "spoilt/model.safetensors", {"format": "pt"})
+    retrieval_refused(f"{task} --train rows.jsonl --model spoilt", "embeddings.LayerNorm.bias has NaN or infinite")
 
 
 @pytest.mark.parametrize(("words", "rows", "message"), OF_ROWS)

@@ -52,7 +52,10 @@ def quantize(settings: QuantizeSettings) -> Path:
         if not isinstance(encoder, MyBertModel):
             raise UserError(f"checkpoint {settings.model} is a {type(model).__name__}; expected an encoder")
         if checkpoint.tokenizer is None:
-            raise UserError(f"checkpoint {settings.model} has no tokenizer, which quantize needs to read the texts")
+            raise UserError(
+                f"checkpoint {settings.model} has no tokenizer, which quantize needs to read the texts; copy its "
+                "tokenizer.json and tokenizer_config.json into it"
+            )
         before = _bytes(model)
         sequences = _sequences(settings, checkpoint.tokenizer, trained_tokens(model.config, checkpoint.tokenizer))
         outliers = min(OUTLIERS, model.config.intermediate_size // 8)
