@@ -20,6 +20,8 @@ def check_words(name: str) -> None:
     """Raises a UserError if there is no file of words `name`."""
     if not Path(name).exists():
         raise UserError(f"--words {name} does not exist{did_you_mean(name)}")
+    if Path(name).is_dir():
+        raise UserError(f"--words {name} is a folder; name a file with one word per line")
 
 
 @dataclass(kw_only=True)

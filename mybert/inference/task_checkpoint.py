@@ -26,7 +26,7 @@ from mybert.inference.checkpoint import (
 from mybert.inference.logits import Model
 from mybert.inference.onnx_model import OnnxModel, onnx_file
 from mybert.rows.labels import MULTI, REGRESSION
-from mybert.tasks import ALIASES, TASKS, task_class, task_of_architecture
+from mybert.tasks import ALIASES, TASKS, refuse_other_head, task_class, task_of_architecture
 from mybert.tasks.base import Task
 from mybert.tasks.settings import EvaluateSettings, PredictorSettings, TaskSettings
 from mybert.tasks.text_classification import TextClassification
@@ -55,6 +55,8 @@ def load_finetuned(settings: EvaluateSettings | PredictorSettings) -> Finetuned:
     stored = _stored_options(config, settings.model)
     name = settings.task or stored.get("task")
     kind = task_class(name) if name else task_of_architecture(config.architectures, settings.model)
+    if name:
+        refuse_other_head(kind, config.architectures, settings.model)
     if stored.get("task") != kind.name:
         stored = {}
     _check_values(stored, kind, settings.model)

@@ -51,6 +51,10 @@ def read_settings_file(path: str, options: Mapping[str, Option]) -> dict[str, An
         raise
     except FileNotFoundError as error:
         raise UserError(f"--config {path} does not exist{did_you_mean(path)}") from error
+    except IsADirectoryError as error:
+        raise UserError(f"--config {path}: a folder; name a file of settings in YAML or JSON") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"--config {path}: not UTF-8; save the file as UTF-8") from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"--config {path}: {cause(error)}") from error
     return {name: value for name, value in values.items() if value is not None}

@@ -35,13 +35,25 @@ def task_class(name: str) -> "type[Task]":
 
 def task_of_architecture(saved: Sequence[str] | None, source: str) -> "type[Task]":
     """The task of a checkpoint that was fine-tuned elsewhere, by the `architectures` of its configuration."""
-    architectures = list(map(str, saved or ()))
-    for architecture in architectures:
-        for task in map(task_class, TASKS):
-            if architecture.endswith(task.head.__name__.removeprefix("MyBert")):
-                return task
-    names = short_list(architectures or ["a model without a name"])
+    if (task := _task_with_head(saved)) is not None:
+        return task
+    names = short_list(map(str, saved or ["a model without a name"]))
     raise UserError(
         f"checkpoint {source} is not fine-tuned (it is {names}): fine-tune it with `mybert finetune --model {source} "
         "…`, or name the task of its head by --task"
     )
+
+
+def refuse_other_head(task: "type[Task]", saved: Sequence[str] | None, source: str) -> None:
+    """Raises a UserError if a checkpoint with these `architectures` has the head of another task than --task."""
+    other = _task_with_head(saved)
+    if other is not None and other.head is not task.head:
+        raise UserError(f"--task {task.name}: checkpoint {source} has the head of {other.name}; leave --task out")
+
+
+def _task_with_head(saved: Sequence[str] | None) -> "type[Task] | None":
+    for architecture in map(str, saved or ()):
+        for task in map(task_class, TASKS):
+            if architecture.endswith(task.head.__name__.removeprefix("MyBert")):
+                return task
+    return None

@@ -165,7 +165,7 @@ def _read_file(path: Path) -> Split:
         raise
     except (pa.ArrowException, ValueError, TypeError, OSError, KeyError, NotImplementedError) as error:
         # zipfile raises NotImplementedError for a compression that it does not know, in .xlsx
-        raise UserError(f"{path} cannot be read: {cause(error)}") from error
+        raise UserError(f"{path} cannot be read: {cause(error)}; write it again or leave it out") from error
     return Split(name, rows, lambda: READERS[kind](name), numbers, unit)
 
 

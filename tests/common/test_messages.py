@@ -44,6 +44,9 @@ NAMES = [  # " … " in a message stands for anything
             ("a name", 'doctor ""', "folder"),
         )
     ),
+    ("adapt corpus.txt --model m --words model", "--words model is a folder; name a file with one word per line"),
+    ("plan --config model", "--config model: a folder; name a file of settings in YAML or JSON"),
+    ("plan --config latin.yaml", "--config latin.yaml: not UTF-8; save the file as UTF-8"),
     ("quickstart --language klingon", "--language: expected an ISO 639 code"),
     ("quickstart --text -", "--text: expected files: standard input can be read only once"),
     *((f"{words}a\udcff", NOT_UTF8) for words in ("predict ", "search index ", "search index --output=")),
@@ -54,6 +57,7 @@ NAMES = [  # " … " in a message stands for anything
 def test_a_mistake_is_one_line_with_the_nearest_name(assert_refused, tmp_path, words, message):
     (tmp_path / "model").mkdir()
     (tmp_path / "corpus.txt").touch()
+    (tmp_path / "latin.yaml").write_bytes(b"size: \xe9")
     given = shlex.split(words)
     corpus = ["--corpus", "nowhere"] if given[0] == "pretrain" else []
     assert_refused([*given, *corpus, *([] if given[0] in ("push", "doctor", "serve") else ["--output", "o"])], message)

@@ -62,7 +62,7 @@ BROKEN = [  # file, its content or a function that writes it, and what the messa
     ("names.tsv", b"text\t\ttext\na\t0\tb\n", ": two columns are called 'text'"),
     ("open.tsv", b'text\tlabel\nfine\t1\n"bad start\t1\nfine\t0\n', " … line 3: … close each quote"),
     ("after.tsv", b'text\tlabel\nfine\t1\n"good" film\t1\n', ' … line 3: … expected after … "a ""b"" c"'),
-    ("rows.parquet", b"PAR1", " cannot be read: … Parquet"),
+    ("rows.parquet", b"PAR1", " cannot be read: … Parquet … ; write it again or leave it out"),
     ("rows.parquet.gz", b"", ": expected .jsonl … all but .parquet … also .gz … found .parquet.gz"),
     ("rows.docx", b"PK", ": expected .jsonl, .json, .csv, .tsv, .parquet, .xlsx … found .docx"),
     ("broken.xlsx", b"PK", " … .csv"),

@@ -63,6 +63,14 @@ PREDICT = [  # words of `mybert predict`, with the names of models in braces, an
     ("{classifier} good.jsonl --threshold bad=0.1 bad=0.2", "bad is given twice"),
     ("{regression} good.jsonl --threshold 0.5", "no effect on a regression"),
     ("{pairs} lines.txt", "reads JSON lines with text, text_pair"),
+    *(
+        (f"{{{model}}} good.jsonl --task {task}", f"--task … has the head of {own}; leave --task out")
+        for model, task, own in (
+            ("classifier", "ner", "text-classification"),
+            ("tagger", "sentiment", "token-classification"),
+            ("chooser", "qa", "multiple-choice"),
+        )
+    ),
     ("{filler} good.jsonl", "is not fine-tuned (it is BertForPreTraining)"),
     ("{filler} good.jsonl --task sentiment", "lacks 2 weights, such as classifier.bias; fine-tune it"),
 ]
