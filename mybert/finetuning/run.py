@@ -120,9 +120,6 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH
     _choose_defaults(settings, arguments, task, len(data.train_features))
-    length = task.options.length
-    if settings.max_length is None and length < task.Options.defaults["max_length"] and arguments.process_index == 0:
-        print(f"using --max-length {length}, the length that {settings.model} was trained on")
     advise_half(arguments, task.config.hidden_size)
     if task.config.hidden_dropout_prob == 0 and settings.dropout is None and arguments.process_index == 0:
         print(f"{settings.model} was pretrained without dropout, so fine-tuning has none; BERT uses --dropout 0.1")

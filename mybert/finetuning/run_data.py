@@ -200,6 +200,8 @@ def _with_length(
         own = find_modules(settings.model)[0].max_length if few_labels else None
         limit = min(limit, own or limit)
         task, lines = with_max_length(task, counts[:, 0], limit, settings.model)
+        if not lines and task.options.length < task.Options.defaults["max_length"]:
+            lines = [f"using --max-length {task.options.length}, the length that {settings.model} was trained on"]
     length = tokenizer.model_max_length = task.options.length
     return task.with_config(finetuned={**task.config.finetuned, "max_length": length}), lines
 

@@ -246,8 +246,8 @@ def _check_size(size: TextSize, settings: PretrainSettings, counting: float, use
     least = budget_rules()["text"]["least_words"]
     if size.words < least:
         raise UserError(
-            f"the text has {size.words:,} words; pretraining needs {least:,} or more. Add text, or continue "
-            "an existing BERT: `mybert corpus --tokenizer NAME` and `mybert pretrain --init-from NAME`"
+            f"the text has {size.words:,} words; pretraining needs {least:,} or more. Add text, or adapt an existing "
+            "BERT to this text: `mybert adapt TEXT --model NAME --output OUTPUT`"
         )
     building = _BUILDING * counting
     if settings.time_budget is not None and used + building > _MOST_BUILDING * settings.time_budget:

@@ -68,7 +68,7 @@ MISTAKES = [  # with the inputs of `folders`; " … " in a message stands for an
     ("--init-from bare", f"bare {LACKS}"),
     ("--init-from layers", f"layers {LACKS}"),
     # text instead of a corpus
-    ("--text short.txt", "the text has 2,000 words; pretraining needs 10,000 or more … --init-from"),
+    ("--text short.txt", "the text has 2,000 words; pretraining needs 10,000 or more … `mybert adapt"),
     ("--text long.txt --report-to comet_ml", "comet"),
     ("--text long.txt --time-budget 1s", "is too short for 12,000 words: … ; give … or more"),
     ("--text short.txt --language german", "language: expected an ISO 639 code"),
