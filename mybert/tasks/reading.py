@@ -98,7 +98,8 @@ def load_table(name: str, task: Task | None, split: str) -> Split:
     elif path.is_dir() and is_saved(path):
         table = _of_dataset(name, open_saved(name, split))
     elif path.is_dir() and (files := _text_files(path)):
-        table = _read_texts(name, files)
+        given = {} if task is None else task.options.given_columns()
+        table = _read_texts(name, files, given.get("text", "text"))
     elif path.is_fifo():
         raise UserError(f"{name} is a pipe; name a file (`mybert predict` reads pipes: .jsonl, .txt, no suffix)")
     elif kind in READERS:
@@ -128,8 +129,8 @@ def _text_files(folder: Path) -> list[str]:
     return [source.name for source in sources] if all(source.kind == ".txt" for source in sources) else []
 
 
-def _read_texts(folder: str, files: Sequence[str]) -> Split:
-    """A row of each file that is not blank: its `text`, and as `file` its name in the folder."""
+def _read_texts(folder: str, files: Sequence[str], column: str) -> Split:
+    """A row of each file that is not blank: its text as `column`, and as `file` its name in the folder."""
     texts, names = [], []
     for name in files:
         with open_text(name) as file:
@@ -141,7 +142,9 @@ def _read_texts(folder: str, files: Sequence[str]) -> Split:
             names.append(Path(name).relative_to(folder).as_posix())
     if blank := len(files) - len(texts):
         warn_once("%s: left out %s without text", folder, counted(blank, "file"))
-    return _of_dataset(folder, table_of_columns({"text": texts, "file": names}))
+    columns = {column: texts}
+    columns.setdefault("file", names)
+    return _of_dataset(folder, table_of_columns(columns))
 
 
 def _read_file(path: Path) -> Split:

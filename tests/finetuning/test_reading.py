@@ -130,6 +130,8 @@ def test_each_file_of_a_folder_of_texts_is_a_row(tmp_path, caplog):
     name = str(tmp_path / "texts")
     for split in ("train", "test"):
         assert load_table(name, TASK, split).rows.to_list() == rows
+    named = load_table(name, task_of(columns=["text=review"]), "train").rows
+    assert named.to_list() == [{"review": row["text"], "file": row["file"]} for row in rows]
     (tmp_path / "texts/blank.txt").write_text(" \n")
     (tmp_path / "texts/picture.png").write_bytes(b"\x00")
     assert load_table(name, TASK, "test").rows.to_list() == rows
