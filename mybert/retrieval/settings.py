@@ -38,7 +38,7 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
     model: str = setting("", "Folder or Hub name of a retriever or another encoder.", positional=True, reads=MODEL)
     inputs: list[str] | None = declare.data(
         None,
-        "documents: .txt and .md files, one document each; rows of .jsonl .json .csv .tsv .parquet .xlsx (also .gz "
+        "Documents: .txt and .md files, one document each; rows of .jsonl .json .csv .tsv .parquet .xlsx (also .gz "
         "and .zst) or a data set, with a text and maybe an id and a title; folders, patterns.",
         positional=True,
         reads=TEXTS,
