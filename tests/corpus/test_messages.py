@@ -148,6 +148,7 @@ def corpus_refused(vocabulary_folder, assert_refused):
 @pytest.mark.parametrize(("words", "message"), OPTIONS, ids=[words for words, _ in OPTIONS])
 def test_a_wrong_option_is_one_line(corpus_refused, inputs, tmp_path, monkeypatch, words, message):
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # of the filters
     monkeypatch.setitem(sys.modules, "datasketch", None)  # as if it were not installed
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     corpus_refused(words, message)

@@ -151,7 +151,7 @@ def attempt(target: Target, place: Place, files: dict[str, bytes]) -> str:
     except (Defect, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if type(error) not in target.refusals:
+        if not isinstance(error, UserError) and type(error) not in target.refusals:
             raise Defect("".join(traceback.format_exception(error)[-3:]).strip()) from error
         message = str(error)
         if target.names_place and str(place.folder) not in message:
