@@ -78,10 +78,10 @@ def build_corpus(settings: CorpusSettings) -> Path:
         shards = _plan(stored, chosen, folder / "tokenizer", settings, is_new=left is None)
         parts = _make_shards(shards, scratch, folder / "tokenizer", settings)
         if not any(record["counts"]["examples"] for record in parts["training"]):
-            raise UserError(
-                f"{counted(len(chosen), 'document')} without an example: no tokens or, with --negatives "
-                "same-document, no second sentence; use --negatives other-document or --no-nsp"
-            )
+            reason = "no tokens; check the inputs and --text-column"
+            if settings.nsp and settings.negatives == "same-document":
+                reason = "no tokens or no second sentence; use --negatives other-document or --no-nsp"
+            raise UserError(f"{counted(len(chosen), 'document')} without an example: {reason}")
         # everything that determines the examples
         key = json.dumps([job.choices, stored.sha256, fingerprint(folder / "tokenizer")], sort_keys=True)
         for part, records in parts.items():

@@ -67,6 +67,7 @@ FEW = "without an example: … no second sentence; use --negatives other-documen
 OPTIONS = [  # with the files of `inputs`
     ("one.jsonl", ONE_DOCUMENT),
     ("sentences.jsonl --negatives same-document", f"50 documents {FEW}"),
+    ("tokenless.jsonl --no-nsp", "2 documents without an example: no tokens; check the inputs and --text-column"),
     ("chinese.jsonl", "--tokenizer … does not fit these documents: … of their tokens are [UNK]; train one"),
     ("few.jsonl missing.txt", f"missing.txt {ABSENT}"),
     ("missing/folder/deep", f"missing/folder/deep {ABSENT}"),
@@ -116,6 +117,7 @@ def inputs(tmp_path_factory):
         "few": ["One."],
         "one": ["One man. One hand.\n" * 9],
         "sentences": ["A time to live."] * 50,
+        "tokenless": ["\u0001", "\u0002"],
         "chinese": ["时间人年", "道路日"],
     }
     for name, texts in documents.items():
