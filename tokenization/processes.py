@@ -1,5 +1,6 @@
 """Parallel map over processes that end with their parent and with each other."""
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -21,7 +22,7 @@ def map_unordered(function: Callable[[Any], Any], jobs: Iterable[Any], processes
     Args:
         function: picklable, as are jobs and results.
         jobs: read lazily, two jobs per process ahead.
-        processes: number of processes; 1: this process.
+        processes: number of processes, of which no more are started than there are jobs; 1: this process.
 
     Raises:
         concurrent.futures.process.BrokenProcessPool: a process was killed, for example for lack of memory.
@@ -29,6 +30,9 @@ def map_unordered(function: Callable[[Any], Any], jobs: Iterable[Any], processes
     if processes <= 1:
         yield from ((number, function(job)) for number, job in enumerate(jobs))
         return
+    jobs = iter(jobs)
+    first = list(itertools.islice(jobs, processes))
+    jobs, processes = itertools.chain(first, jobs), max(1, min(processes, len(first)))
     listen, stop = multiprocessing.Pipe(duplex=False)
     pool = ProcessPoolExecutor(processes, initializer=_serve, initargs=(listen,))
     numbers: dict[Future[Any], int] = {}

@@ -11,7 +11,7 @@ from mybert.cli import main
 from mybert.common.languages import is_language, normalization
 from mybert.corpus.settings import TokenizerSettings
 from mybert.corpus.train_tokenizer import build_tokenizer
-from tokenization import MyBertTokenizer
+from tokenization import MyBertTokenizer, processes
 
 
 @pytest.fixture
@@ -162,3 +162,12 @@ def test_codes_of_languages_are_known(code):
 @pytest.mark.parametrize("code", ["", "jp", "xx", "EN", "English", "en_US", "en-", "zz-hant"])
 def test_other_words_are_no_codes_of_languages(code):
     assert not is_language(code)
+
+
+def test_no_more_processes_are_started_than_there_are_jobs(monkeypatch):
+    started, pool = [], processes.ProcessPoolExecutor
+    monkeypatch.setattr(
+        processes, "ProcessPoolExecutor", lambda count, **how: started.append(count) or pool(count, **how)
+    )
+    assert sorted(processes.map_unordered(abs, [-1, -2, -3], 1000)) == [(0, 1), (1, 2), (2, 3)]
+    assert started == [3]
