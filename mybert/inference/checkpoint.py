@@ -79,10 +79,26 @@ def open_checkpoint(name: str, head: type[PreTrainedModel] | None = None, **opti
     model, missing, left_out = _with_saved_head(name, **options) if head is None else load_model(head, name, **options)
     with explain_unreadable(name, checked=True):
         has_none = Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES)
-        tokenizer = None if head is None and has_none else MyBertTokenizer.from_pretrained(name)
+        tokenizer = None if head is None and has_none else load_tokenizer(name)
     if tokenizer is not None:
         refuse_other_vocabulary(name, tokenizer, model.config)
     return Checkpoint(name, model, tokenizer, missing, left_out)
+
+
+def load_tokenizer(name: str) -> MyBertTokenizer:
+    """The tokenizer of a checkpoint.
+
+    Raises:
+        UserError: a file of it holds JSON of another form, of which transformers checks little.
+        ValueError: it is no tokenizer of a BERT.
+    """
+    try:
+        return MyBertTokenizer.from_pretrained(name)
+    except (AttributeError, LookupError, TypeError) as error:
+        raise UserError(
+            f"checkpoint {name}: its tokenizer is damaged ({cause(error)}); copy its tokenizer.json and "
+            "tokenizer_config.json again"
+        ) from error
 
 
 def load_model(

@@ -20,6 +20,7 @@ from mybert.inference.checkpoint import (
     checkpoint_file,
     explain_unreadable,
     load_model,
+    load_tokenizer,
     refuse_other_vocabulary,
     trained_tokens,
 )
@@ -116,7 +117,7 @@ def _with_activation(task: TextClassification, problem: str | None, name: str) -
 def load_config(name: str) -> tuple[MyBertConfig, MyBertTokenizer]:
     with explain_unreadable(name):
         config = MyBertConfig.from_pretrained(name)
-        tokenizer = MyBertTokenizer.from_pretrained(name)
+        tokenizer = load_tokenizer(name)
     refuse_other_vocabulary(name, tokenizer, config)
     if config.type_vocab_size == 1:  # both texts of a pair are of the only type
         tokenizer.model_input_names = [each for each in tokenizer.model_input_names if each != "token_type_ids"]

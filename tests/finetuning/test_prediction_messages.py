@@ -126,6 +126,13 @@ def test_a_missing_package_is_named_with_its_extra(onnx, refused, monkeypatch, m
     refused(f"predict {command}", message)
 
 
+@pytest.mark.parametrize(("file", "content"), [("tokenizer.json", '{"model": 3}'), ("tokenizer_config.json", "[1]")])
+def test_a_damaged_tokenizer_is_named(classifier, refused, tmp_path, file, content):
+    shutil.copytree(classifier, tmp_path / "damaged")
+    write_files(tmp_path / "damaged", {file: content})
+    refused("predict damaged good.jsonl", "damaged: its tokenizer is damaged ( … copy its tokenizer.json and")
+
+
 @pytest.fixture
 def onnx(classifier, tmp_path):
     """A folder with a graph that was cut off."""

@@ -217,7 +217,7 @@ def _choose_by_rule(
 
 
 def _compared(best: Candidate, rival: Candidate) -> str:
-    worth = f"a token with adamw is worth {effective_tokens(1, 'adamw'):g} with muon"
+    worth = f"a token with adamw lowers the loss as {effective_tokens(1, 'adamw'):g} tokens with muon do"
     return f"measured: {best.tokens / rival.tokens:.2f} times the tokens of {rival.optimizer} in this time; {worth}"
 
 
