@@ -19,7 +19,8 @@ from mybert.artifacts.manifest import MANIFEST, write_json
 from mybert.common.errors import UserError, short_list
 from mybert.corpus.build import build_corpus
 from mybert.corpus.settings import CorpusSettings
-from mybert.inference.checkpoint import check_max_length, open_checkpoint, trained_tokens
+from mybert.inference.checkpoint import open_checkpoint
+from mybert.inference.checkpoint_tokenizer import check_max_length, trained_tokens
 from tokenization import MyBertTokenizer, vocabulary_report
 from tokenization.new_words import MIN_DOCUMENTS, NewWord, choose_new_words, count_tokens, count_uses, describe_words
 from tokenization.vocabulary_change import add_pieces, spell

@@ -13,7 +13,8 @@ from mybert.common.text_windows import encode_pairs
 from mybert.demo.examples import CHARACTERS, EXAMPLES, recorded_examples, recorded_samples
 from mybert.explanation.explainer import Explainer
 from mybert.explanation.similarity import SimilarityPredictor, is_encoder
-from mybert.inference.checkpoint import Checkpoint, open_checkpoint, trained_tokens
+from mybert.inference.checkpoint import Checkpoint, open_checkpoint
+from mybert.inference.checkpoint_tokenizer import trained_tokens
 from mybert.inference.predictor import Predictor
 from mybert.retrieval.index import Index
 from mybert.retrieval.settings import is_index

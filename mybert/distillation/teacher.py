@@ -18,7 +18,8 @@ from modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.distillation.settings import WITH_HEAD, WITHOUT_HEAD, DistillSettings, weights
-from mybert.inference.checkpoint import open_checkpoint, trained_tokens
+from mybert.inference.checkpoint import open_checkpoint
+from mybert.inference.checkpoint_tokenizer import trained_tokens
 from mybert.pretraining.data.masking import IGNORED
 from mybert.training.objective import soft_loss
 from tokenization import MyBertTokenizer

@@ -17,7 +17,8 @@ from mybert.common.text_windows import stride_below
 from mybert.embedding.pooling import Window, choose_tokens, pool, windows_of
 from mybert.embedding.settings import EncodingSettings
 from mybert.inference.batches import token_limit
-from mybert.inference.checkpoint import Checkpoint, check_max_length, open_checkpoint, trained_tokens
+from mybert.inference.checkpoint import Checkpoint, open_checkpoint
+from mybert.inference.checkpoint_tokenizer import check_max_length, trained_tokens
 from mybert.inference.sentence_modules import SentenceModules, find_modules
 from mybert.settings.calls import settings_of, text_list
 from mybert.settings.shared import POOLING_MODES

@@ -12,7 +12,8 @@ from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError
 from mybert.embedding.embedder import Embedder
 from mybert.embedding.settings import EncodingSettings
-from mybert.inference.checkpoint import Checkpoint, check_max_length, explain_unreadable
+from mybert.inference.checkpoint import Checkpoint, explain_unreadable
+from mybert.inference.checkpoint_tokenizer import check_max_length
 from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import MODULES, TextVectors, module_entries
 from mybert.inference.task_checkpoint import Finetuned

@@ -25,7 +25,7 @@ from mybert.finetuning.summary import (
     print_overview,
     with_max_length,
 )
-from mybert.inference.checkpoint import trained_tokens
+from mybert.inference.checkpoint_tokenizer import trained_tokens
 from mybert.inference.sentence_modules import find_modules
 from mybert.inference.task_checkpoint import Finetuned, load_config, make_task
 from mybert.rows.labels import (

@@ -21,7 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as binary_cross
 
 from mybert.common.errors import UserError
 from mybert.finetuning.settings import FinetuneSettings
-from mybert.inference.checkpoint import trained_tokens
+from mybert.inference.checkpoint_tokenizer import trained_tokens
 from mybert.inference.logits import logits_of
 from mybert.inference.task_checkpoint import Finetuned, load_finetuned
 from mybert.tasks.base import Task

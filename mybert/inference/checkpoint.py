@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import WEIGHTS_NAME, logging
 
 import modeling_mybert
@@ -31,19 +31,17 @@ from mybert.artifacts.checkpoint_folder import (
     check_shapes,
     weight_files,
 )
-from mybert.common.errors import NOT_FINITE, UserError, cause, did_you_mean, short
+from mybert.common.errors import NOT_FINITE, UserError, cause, did_you_mean
 from mybert.common.json_io import read_json_object
 from mybert.common.machine import threads
 from mybert.common.progress import no_model_bars
 from mybert.common.quantities import counted, evenly
+from mybert.inference.checkpoint_tokenizer import lacks_tokenizer, load_tokenizer, refuse_other_vocabulary
 from mybert.inference.cpu import optimize_for_inference
 from mybert.inference.onnx_model import ONNX_FILE
-from tokenization import MyBertTokenizer
 
 SENTENCE_SETTINGS = "config_sentence_transformers.json"
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 _PRETRAINING = (MyBertForPreTraining, MyBertForMaskedLM, MyBertForNextSentencePrediction)
-_SHORTEST = 3  # tokens of a text: [CLS], one of its own, [SEP]
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
@@ -78,27 +76,10 @@ def open_checkpoint(name: str, head: type[PreTrainedModel] | None = None, **opti
     """
     model, missing, left_out = _with_saved_head(name, **options) if head is None else load_model(head, name, **options)
     with explain_unreadable(name, checked=True):
-        has_none = Path(name).is_dir() and not any((Path(name) / file).is_file() for file in _TOKENIZER_FILES)
-        tokenizer = None if head is None and has_none else load_tokenizer(name)
+        tokenizer = None if head is None and lacks_tokenizer(name) else load_tokenizer(name)
     if tokenizer is not None:
         refuse_other_vocabulary(name, tokenizer, model.config)
     return Checkpoint(name, model, tokenizer, missing, left_out)
-
-
-def load_tokenizer(name: str) -> MyBertTokenizer:
-    """The tokenizer of a checkpoint.
-
-    Raises:
-        UserError: a file of it holds JSON of another form, of which transformers checks little.
-        ValueError: it is no tokenizer of a BERT.
-    """
-    try:
-        return MyBertTokenizer.from_pretrained(name)
-    except (AttributeError, LookupError, TypeError) as error:
-        raise UserError(
-            f"checkpoint {name}: its tokenizer is damaged ({cause(error)}); copy its tokenizer.json and "
-            "tokenizer_config.json again"
-        ) from error
 
 
 def load_model(
@@ -227,23 +208,6 @@ def checkpoint_file(name: str, file: str) -> Path | None:
         return None
 
 
-def trained_tokens(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Tokens of the longest sequence that a checkpoint was trained on; later position embeddings are untrained."""
-    length = tokenizer.model_max_length
-    if isinstance(length, str) or length < _SHORTEST:
-        raise UserError(
-            f"checkpoint {tokenizer.name_or_path}: model_max_length in tokenizer_config.json is {short(length)}, "
-            f"expected a number of at least {_SHORTEST}; correct it"
-        )
-    return int(min(config.max_position_embeddings, length))
-
-
-def check_max_length(given: int | None, config: PreTrainedConfig, name: str) -> None:
-    """Raises a UserError if `--max-length` is above the number of positions of the checkpoint `name`."""
-    if given is not None and given > config.max_position_embeddings:
-        raise UserError(f"--max-length {given}: {name} has {config.max_position_embeddings} positions")
-
-
 @contextlib.contextmanager
 def explain_unreadable(name: str, checked: bool = False) -> Iterator[None]:
     """Converts every exception of reading checkpoint `name` into a UserError; hides transformers' loading reports.
@@ -314,15 +278,6 @@ def _check(name: str) -> None:
                 tensors = torch.load(folder / file, map_location="meta", weights_only=True, mmap=True)
                 shapes |= {key: list(tensor.shape) for key, tensor in tensors.items()}
         check_shapes(name, read_json_object(folder / CONFIG, "copy it again"), shapes)
-
-
-def refuse_other_vocabulary(name: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """Raises a UserError if the tokenizer of checkpoint `name` has more tokens than its model has embeddings."""
-    if len(tokenizer) > config.vocab_size:
-        raise UserError(
-            f"checkpoint {name}: the tokenizer has {len(tokenizer)} tokens, the model {config.vocab_size} embeddings; "
-            "they belong to different checkpoints"
-        )
 
 
 def refuse_not_finite(name: str, model: PreTrainedModel) -> None:

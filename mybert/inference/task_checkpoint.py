@@ -14,12 +14,9 @@ from transformers import PreTrainedModel
 from modeling_mybert import MyBertConfig
 from mybert.common.errors import UserError, short, short_list
 from mybert.common.json_io import read_json_object
-from mybert.inference.checkpoint import (
-    SENTENCE_SETTINGS,
+from mybert.inference.checkpoint import SENTENCE_SETTINGS, checkpoint_file, explain_unreadable, load_model
+from mybert.inference.checkpoint_tokenizer import (
     check_max_length,
-    checkpoint_file,
-    explain_unreadable,
-    load_model,
     load_tokenizer,
     refuse_other_vocabulary,
     trained_tokens,

@@ -16,7 +16,8 @@ from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import BATCH, FinetuneSettings, default_learning_rate
-from mybert.inference.checkpoint import check_max_length, checkpoint_file, refuse_not_finite
+from mybert.inference.checkpoint import checkpoint_file, refuse_not_finite
+from mybert.inference.checkpoint_tokenizer import check_max_length, no_tokenizer
 from mybert.inference.sentence_modules import module_entries, modules_folder
 from mybert.retrieval import trainer as trainers
 from mybert.retrieval.balance import LARGEST, balance, encoders_of, start_weight
@@ -324,9 +325,7 @@ def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: Finetu
     check_max_length(settings.max_length, bert.config, settings.model)
     refuse_not_finite(settings.model, bert)
     if len(model.tokenizer) <= len(model.tokenizer.all_special_tokens):  # what transformers makes of no files
-        raise UserError(
-            f"checkpoint {settings.model} has no tokenizer; copy its tokenizer.json and tokenizer_config.json into it"
-        )
+        raise no_tokenizer(settings.model)
     for name in ("finetuned", "label_threshold", "tag_scheme", "word_rules"):
         vars(bert.config).pop(name, None)
     return bert.config

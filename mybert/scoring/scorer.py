@@ -18,7 +18,8 @@ from modeling_mybert import MyBertForMaskedLM
 from modeling_mybert.words_mybert import AddedTokens
 from mybert.common.errors import NOT_FINITE, UserError
 from mybert.inference.batches import batches, packed_inputs, token_limit
-from mybert.inference.checkpoint import check_max_length, open_checkpoint, trained_tokens
+from mybert.inference.checkpoint import open_checkpoint
+from mybert.inference.checkpoint_tokenizer import check_max_length, trained_tokens
 from mybert.scoring.masked_copies import Copy, is_masked, split_words, token_copies, word_copies
 from mybert.scoring.settings import ScoringSettings
 from mybert.settings.calls import settings_of, text_list

@@ -20,6 +20,7 @@ from mybert.common.json_io import read_json_object
 from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import open_checkpoint
+from mybert.inference.checkpoint_tokenizer import no_tokenizer
 from mybert.io.sources import describe_sources, find_sources
 from mybert.release.card.card_data import PARENT
 from mybert.release.convert.companions import save_companions
@@ -46,10 +47,7 @@ def trim(settings: TrimSettings) -> Path:
     checkpoint = open_checkpoint(settings.model)
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     if tokenizer is None:
-        raise UserError(
-            f"checkpoint {settings.model} has no tokenizer, which trim needs to find the tokens of the text; copy its "
-            "tokenizer.json and tokenizer_config.json into it"
-        )
+        raise no_tokenizer(settings.model)
     counts: Counter[str] = Counter()
     needed = _needed_pieces(_documents(settings, counts), tokenizer)
     trimmed, kept = _trim_tokenizer(tokenizer, needed)

@@ -26,7 +26,7 @@ from sentence_transformers import CrossEncoder
 from modeling_mybert import MyBertForSequenceClassification
 from mybert import cli
 from mybert.inference.batches import batches
-from mybert.inference.checkpoint import trained_tokens
+from mybert.inference.checkpoint_tokenizer import trained_tokens
 from mybert.inference.predictor import Predictor
 from mybert.inference.task_checkpoint import load_config, load_finetuned
 from mybert.tasks.lines import read_lines

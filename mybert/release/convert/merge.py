@@ -10,6 +10,7 @@ from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint
+from mybert.inference.checkpoint_tokenizer import no_tokenizer
 from mybert.release.convert.companions import finish, refuse_int8
 from mybert.release.settings import MergeSettings
 
@@ -67,8 +68,7 @@ def _refuse_different_tokenizers(first: Checkpoint, other: Checkpoint, pair: str
     if tokenizers == [None, None]:
         return
     if None in tokenizers:
-        without = (first, other)[tokenizers.index(None)].name
-        raise UserError(f"{without} has no tokenizer; copy its tokenizer.json and tokenizer_config.json into it")
+        raise no_tokenizer((first, other)[tokenizers.index(None)].name)
     if different := tokenizers[0].difference_from(tokenizers[1]):
         raise UserError(f"{pair} differ in their {different}; merge models that were trained from one checkpoint")
 

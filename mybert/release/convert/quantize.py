@@ -14,7 +14,8 @@ from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.common.quantities import with_unit
 from mybert.inference.batches import batches, packed_inputs, token_limit
-from mybert.inference.checkpoint import open_checkpoint, trained_tokens
+from mybert.inference.checkpoint import open_checkpoint
+from mybert.inference.checkpoint_tokenizer import no_tokenizer, trained_tokens
 from mybert.inference.cpu.int8 import int8_obstacle, int8_products, use_bfloat16_attention
 from mybert.io.documents import read_documents
 from mybert.release.convert.companions import finish, print_conversion, refuse_int8
@@ -52,10 +53,7 @@ def quantize(settings: QuantizeSettings) -> Path:
         if not isinstance(encoder, MyBertModel):
             raise UserError(f"checkpoint {settings.model} is a {type(model).__name__}; expected an encoder")
         if checkpoint.tokenizer is None:
-            raise UserError(
-                f"checkpoint {settings.model} has no tokenizer, which quantize needs to read the texts; copy its "
-                "tokenizer.json and tokenizer_config.json into it"
-            )
+            raise no_tokenizer(settings.model)
         before = _bytes(model)
         sequences = _sequences(settings, checkpoint.tokenizer, trained_tokens(model.config, checkpoint.tokenizer))
         outliers = min(OUTLIERS, model.config.intermediate_size // 8)
@@ -116,7 +114,7 @@ def _quantise_layer(layer: Any, states: list[Tensor], layouts: list[RaggedLayout
         parent: torch.nn.Module, name: str, has_outliers: bool, inputs: list[Tensor], least: float | None = None
     ) -> None:
         linear, rows = getattr(parent, name), torch.cat(inputs)
-        if not (rows.isfinite().all() and linear.weight.isfinite().all()):
+        if not rows.isfinite().all():
             raise UserError("the checkpoint computes NaN or infinity; its weights are damaged; copy it again")
         setattr(parent, name, int8_linear(linear, rows, outliers if has_outliers else 0, least))
 
