@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from modeling_mybert import MyBertConfig, MyBertForPreTraining
-from modeling_mybert.padding_mybert import places_in_grid
+from modeling_mybert.encoder_mybert import MyBertLayer
+from modeling_mybert.padding_mybert import packed_layout, places_in_grid
 from mybert.pretraining.data.batching import ExampleDataset
 from mybert.pretraining.data.masking import IGNORED, Masker
 
@@ -232,3 +233,31 @@ class ReplacedTokenDetection(nn.Module):
         hidden = model.bert(ids[None], **{name: batch[name] for name in names}).last_hidden_state[0]
         found = self.head(hidden).squeeze(-1).float()
         return made.mlm_loss + self.weight * nn.functional.binary_cross_entropy_with_logits(found, wrong)
+
+
+class Bottleneck(nn.Module):
+    """RetroMAE (Xiao et al. 2022) beside masked tokens: one more layer predicts half of the tokens from the others and
+    the encoder's last state of [CLS], with the same head."""
+
+    MASKED = 0.5
+
+    def __init__(self, model: MyBertForPreTraining, mask_token_id: int, weight: float):
+        super().__init__()
+        self.layer, self.mask_token_id, self.weight = MyBertLayer(model.config), mask_token_id, weight
+        self.first_tokens: torch.Tensor | None = None
+        self.layer.apply(model._init_weights)
+        model.bert.pooler.register_forward_pre_hook(lambda _, inputs: setattr(self, "first_tokens", inputs[0]))
+
+    def forward(self, model: MyBertForPreTraining, batch: dict) -> torch.Tensor:
+        """The loss times the weight; the encoder has just read the same batch."""
+        masked, labels = batch["input_ids"][0], batch["labels"][0]
+        ids = torch.where(labels == IGNORED, masked, labels)
+        starts = batch["cu_seq_lens_q"][:-1].long()
+        chosen = torch.rand(len(ids)) < self.MASKED
+        chosen[starts] = False
+        layout = packed_layout(batch["cu_seq_lens_q"], batch["max_length_q"], len(ids))
+        inputs = ids.masked_fill(chosen, self.mask_token_id)
+        hidden = model.bert.embeddings(inputs, batch["token_type_ids"][0], batch["position_ids"][0])
+        hidden = self.layer(hidden.index_copy(0, starts, self.first_tokens.to(hidden.dtype)), layout)
+        logits = model.cls.predictions(hidden[chosen])
+        return self.weight * nn.functional.cross_entropy(logits.float(), ids[chosen])

@@ -30,6 +30,8 @@ from mybert.pretraining.data.scheduled_batches import Schedule, cut_randomly
 from mybert.pretraining.initialization.from_text import count_neighbours, initialize_from_text
 from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.settings import parse_lengths
+from mybert.training.arguments import bfloat16_is_faster
+from mybert.training.muon import Muon
 
 EVALUATED, EVALUATION_BATCH = 600, 50
 MUONS = {"muon": torch.optim.Muon, "normuon": ideas.NorMuon}
@@ -92,6 +94,7 @@ def read_options() -> argparse.Namespace:
     add("--examples", type=int, help="train on this number of examples, repeated")
     add("--keep-frequent", type=float, default=1.0, help="share of the examples, those with the most frequent tokens")
     add("--replaced-tokens", type=float, help="weight of replaced-token detection")
+    add("--bottleneck", type=float, help="weight of predictions from the state of [CLS], see recipe_ideas.Bottleneck")
     add("--identity-attention", action="store_true", help="value and output matrices start near the identity")
     add("--teacher", nargs="+", default=[], help="checkpoints whose mean predictions are learned")
     add("--teacher-weight", type=float, default=1.0, help="of the predictions; the rest is that of the tokens")
@@ -150,7 +153,11 @@ def make_optimizers(options: argparse.Namespace, model: MyBertForPreTraining) ->
         group = [{"params": matrices, "peak": options.rate}]
         settings = {"adjust_lr_fn": "match_rms_adamw", "ns_steps": options.muon_steps, **decay}
         settings["momentum"] = options.momentum
-        optimizers.append(MUONS[options.optimizer](group, options.rate, **settings))
+        if options.optimizer == "muon" and (options.momentum, options.muon_steps) == (0.95, 5):
+            dtype = torch.bfloat16 if bfloat16_is_faster(torch.device("cpu")) else torch.float32
+            optimizers.append(Muon(group, options.rate, options.weight_decay, dtype))
+        else:
+            optimizers.append(MUONS[options.optimizer](group, options.rate, **settings))
     return optimizers
 
 
@@ -204,6 +211,11 @@ class Batches:
         return self.collate(examples)
 
 
+def reduced_precision() -> torch.autocast:
+    """bfloat16 where it is faster, as `mybert pretrain --bf16`."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=bfloat16_is_faster(torch.device("cpu")))
+
+
 def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
     masker = Masker.from_tokenizer(corpus.tokenizer, mlm_probability=0.15, seed=7)
     collate = PretrainingCollator(masker)
@@ -211,7 +223,7 @@ def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
     sample = permutation(len(examples), 1, 0)[:EVALUATED]
     loss = right = masked = pairs = follows = 0.0
     model.eval()
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+    with torch.no_grad(), reduced_precision():
         for start in range(0, len(sample), EVALUATION_BATCH):
             keys = [(EVALUATION, int(index)) for index in sample[start : start + EVALUATION_BATCH]]
             batch = collate(examples.__getitems__(keys))
@@ -230,12 +242,12 @@ def evaluate(model: MyBertForPreTraining, corpus: Corpus) -> dict[str, float]:
     return {"loss": loss / masked, "accuracy": right / masked, "nsp_accuracy": follows / max(pairs, 1)}
 
 
-def losses(options, model: MyBertForPreTraining, teachers, detection, batches, batch, share: float) -> torch.Tensor:
-    with torch.autocast("cpu", torch.bfloat16):
+def losses(options, model: MyBertForPreTraining, teachers, besides, batches, batch, share: float) -> torch.Tensor:
+    with reduced_precision():
         outputs = model(**batch, sparse_logits=True)
     loss = outputs.mlm_loss
     if teachers:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad(), reduced_precision():
             logits = [teacher(**batch, sparse_logits=True).prediction_logits.float() for teacher in teachers]
             wanted = torch.stack(logits).softmax(-1).mean(0)
         taught = -(wanted * outputs.prediction_logits.float().log_softmax(-1)).sum(-1).mean()
@@ -246,9 +258,9 @@ def losses(options, model: MyBertForPreTraining, teachers, detection, batches, b
         labels = batch["labels"].flatten()[batch["masked_lm_positions"]]
         right = outputs.prediction_logits.detach().argmax(-1) == labels
         batches.masker.learn(labels[labels >= 0].numpy(), right[labels >= 0].numpy())
-    if detection is not None:
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = loss + detection(model, batch)
+    for objective in besides:
+        with reduced_precision():
+            loss = loss + objective(model, batch)
     has_pairs = outputs.nsp_loss is not None and options.nsp_weight and share >= options.nsp_from
     return loss + options.nsp_weight * outputs.nsp_loss if has_pairs else loss
 
@@ -271,11 +283,13 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
         ideas.skip_layers(model, options.skip_layers)
     if options.skip_tokens:
         ideas.skip_tokens(model, options.skip_tokens)
-    detection = None
+    besides: list[torch.nn.Module] = []
     if options.replaced_tokens:
-        detection = ideas.ReplacedTokenDetection(model, options.replaced_tokens)
-        own = {"params": list(detection.parameters()), "peak": options.rate}
-        optimizers[0].add_param_group(own)
+        besides.append(ideas.ReplacedTokenDetection(model, options.replaced_tokens))
+    if options.bottleneck:
+        besides.append(ideas.Bottleneck(model, corpus.tokenizer.mask_token_id, options.bottleneck))
+    for objective in besides:
+        optimizers[0].add_param_group({"params": list(objective.parameters()), "peak": options.rate})
     average = {n: p.detach().clone() for n, p in model.named_parameters()} if options.average else {}
     widen_at = options.widen
     steps = tokens = 0
@@ -291,7 +305,7 @@ def train(options: argparse.Namespace, corpus: Corpus) -> tuple[MyBertForPreTrai
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = group["peak"] * factor
         batch = batches.next(share)
-        losses(options, model, teachers, detection, batches, batch, share).backward()
+        losses(options, model, teachers, besides, batches, batch, share).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
         for optimizer in optimizers:
             optimizer.step()

@@ -94,14 +94,16 @@ def read_sides(settings: CompareSettings) -> list[Side]:
     _check_columns(settings, sides, every)
     first = next((rows for rows in every if rows.has_references), None)
     if first is None:
+        both = [name for name in settings.named("reference") if name in settings.named("prediction")]
+        named = f" beside the column {both[0]!r}, which --columns names for predictions, too" if both else ""
         raise UserError(
-            f"{sides[0].rows[0].source} has no references; name their column by --columns reference=COLUMN"
+            f"{sides[0].rows[0].source} has no references{named}; name their column by --columns reference=COLUMN"
         )
     names = _shared_columns(every)
-    if not names:
-        warn_once("the files have no column in common; row 1 of one is taken for row 1 of the others, and so on")
     for side in sides:
         side.rows = [_aligned(rows, first, names) for rows in side.rows]
+    if not names:
+        warn_once("the files have no column in common; row 1 of one is taken for row 1 of the others, and so on")
     return sides
 
 

@@ -2,6 +2,7 @@
 
 import heapq
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +43,10 @@ class _Candidate(NamedTuple):
     reason: str
 
 
+_UNUSABLE, _LABELLED, _SIMILAR, _SAME = "unusable", "with a label", "like labelled rows", "like other rows"
+"""Rows that are left out."""
+
+
 def suggest(settings: SuggestSettings) -> Path:
     """Writes the rows worth labelling next, the best first; see `choice`.
 
@@ -57,10 +62,9 @@ def suggest(settings: SuggestSettings) -> Path:
         encoder = _encoder(settings, predictor)
         known = checked_parts(settings.labelled, settings.errors, predictor) if settings.labelled else ()
         labelled = [rows for part in known for _, rows in part.tables]
-        rows, pool = _most_uncertain(settings, predictor, labelled)
+        rows, pool, left_out = _most_uncertain(settings, predictor, labelled)
         if not pool:
-            given = ", ".join(settings.inputs)
-            raise UserError(f"{given}: no row is left that is unlike the labelled rows")
+            raise UserError(f"{', '.join(settings.inputs)}: no row is left to suggest{_reasons(left_out)}")
         assert settings.format is not None  # the settings have chosen it
         suggestions = _choose(settings, predictor, encoder, pool, labelled)
         model = Path(settings.model).name
@@ -81,12 +85,18 @@ def suggest(settings: SuggestSettings) -> Path:
                 "suggestions": len(suggestions),
             },
         )
-    few = len(suggestions) < min(settings.count, rows)
-    fewer = "; the others have labels, cannot be used, or are near duplicates" if few else ""
-    print(f"suggestions: {len(suggestions):,} of {counted(rows, 'row')}{fewer}", file=sys.stderr)
+    if len(suggestions) < settings.count:
+        left_out[_SAME] += len(pool) - len(suggestions)
+    print(f"suggestions: {len(suggestions):,} of {counted(rows, 'row')}{_reasons(left_out)}", file=sys.stderr)
     label = " and ".join(label_columns(suggestions[0].row, predictor.task))
     print(next_step(settings, label), file=sys.stderr)
     return Path(settings.output)
+
+
+def _reasons(left_out: Mapping[str, int]) -> str:
+    """How many rows are left out, by reason; empty without any."""
+    counts = [f"{count:,} {reason}" for reason, count in left_out.items() if count]
+    return f"; left out: {', '.join(counts)}" if counts else ""
 
 
 def _encoder(settings: SuggestSettings, predictor: Predictor) -> TextVectors:
@@ -109,15 +119,17 @@ def _encoder(settings: SuggestSettings, predictor: Predictor) -> TextVectors:
 
 def _most_uncertain(
     settings: SuggestSettings, predictor: Predictor, labelled: Sequence[Dataset | MemoryRows]
-) -> tuple[int, list[_Candidate]]:
-    """The number of rows, and the most uncertain ones that are unlike `labelled`, each text once.
+) -> tuple[int, list[_Candidate], Counter[str]]:
+    """The number of rows, the most uncertain ones that are unlike `labelled`, each text once, and why others are not.
 
     Rows with a label are used only if no row lacks one, as in a pool whose labels are not looked at.
     """
     assert settings.format is not None  # the settings have chosen it
     known = [row for rows in labelled for row in _plain_rows(rows, predictor.task)]
-    size, count, every_has_label, seen = pool_size(settings.count), 0, True, set(known)
+    size, exact, seen = pool_size(settings.count), set(known), set[Row]()
+    count = usable = with_label = 0
     pools: dict[bool, list[_Candidate]] = {False: [], True: []}  # by whether the rows have a label
+    left_out = {has_label: Counter[str]() for has_label in pools}
     threshold = getattr(predictor.task.config, "label_threshold", None) or 0.5
     with Bar(desc="predicting", unit="features") as bar:
         for part in checked_parts(settings.inputs, settings.errors, predictor):
@@ -129,10 +141,14 @@ def _most_uncertain(
                 plain = _plain_rows(rows, predictor.task)
                 similar = nearly_equal(plain, known)
                 predicted = zip(numbers, rows, plain, predictions, similar, strict=True)
-                for number, row, text, prediction, is_labelled in predicted:
+                for number, row, text, prediction, is_similar in predicted:
                     has_label = _has_label(given[number], row, predictor.task)
-                    every_has_label &= has_label
-                    if not is_labelled and text not in seen:
+                    usable, with_label = usable + 1, with_label + has_label
+                    if is_similar or text in exact:
+                        left_out[has_label][_SIMILAR] += 1
+                    elif text in seen:
+                        left_out[has_label][_SAME] += 1
+                    else:
                         seen.add(text)
                         candidate = _Candidate(
                             given[number], row, text, prediction, *uncertainty_of(prediction, threshold)
@@ -140,9 +156,13 @@ def _most_uncertain(
                         pools[has_label].append(candidate)
             for has_label, pool in pools.items():
                 pools[has_label] = heapq.nlargest(size, pool, key=lambda candidate: candidate.uncertainty)
-    if count and every_has_label:
+    every_has_label = usable == with_label
+    if usable and every_has_label:
         print("every row has a label: rows are chosen as if none had one", file=sys.stderr)
-    return count, pools[every_has_label]
+    reasons = left_out[every_has_label] + Counter({_UNUSABLE: count - usable})
+    if not every_has_label:
+        reasons[_LABELLED] = with_label
+    return count, pools[every_has_label], reasons
 
 
 def _has_label(given: dict[str, Any] | str, row: Mapping[str, Any], task: Task) -> bool:

@@ -25,7 +25,7 @@ MISTAKES = [  # words after `mybert suggest`, with the name of a model in braces
     ("{classifier} rows.jsonl --output o.jsonl --labelled no.csv", "no.csv: there is no such file"),
     (
         "{classifier} rows.jsonl --output o.jsonl --labelled rows.jsonl",
-        "no row is left that is unlike the labelled rows",
+        "no row is left to suggest; left out: 1 like labelled rows",
     ),
     ("{classifier} rows.jsonl", "--output"),
 ]

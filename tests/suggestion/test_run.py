@@ -89,7 +89,7 @@ def test_rows_with_a_label_are_no_suggestions_unless_every_row_has_one(models, t
     words = ["suggest", str(models(model)), given, "--output", str(tmp_path / "next.jsonl"), "--count"]
     assert cli.main([*words, "12", "--errors", "skip"]) == 0
     assert {row["text"] for row in read_lines(tmp_path / "next.jsonl")} == {row["text"] for row in rows[:6]}
-    assert "suggestions: 6 of 13 rows; the others have labels, cannot be used, or are" in capsys.readouterr().err
+    assert "suggestions: 6 of 13 rows; left out: 1 unusable, 6 with a label\n" in capsys.readouterr().err
     write_lines(tmp_path / "rows.jsonl", rows[:6])
     assert cli.main([*words, "12", "--overwrite"]) == 0
     assert "suggestions: 6 of 6 rows\nnext: " in capsys.readouterr().err

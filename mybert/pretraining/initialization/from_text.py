@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import coo_matrix, csr_matrix
+from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from modeling_mybert import MyBertForPreTraining
@@ -98,7 +99,7 @@ def count_neighbours(corpus: Corpus, seed: int) -> tuple[np.ndarray, csr_matrix]
     return counts, pairs + pairs.T
 
 
-def positive_information(pairs: csr_matrix) -> Tensor:
+def positive_information(pairs: csr_matrix) -> csr_matrix:
     """The positive pointwise mutual information of tokens (rows) and contexts (columns), (V, V) sparse."""
     entries = pairs.tocoo()
     tokens = np.asarray(pairs.sum(axis=1)).ravel()
@@ -106,22 +107,19 @@ def positive_information(pairs: csr_matrix) -> Tensor:
     expected = tokens[entries.row] * contexts[entries.col] / contexts.sum()
     information = np.log(entries.data / expected)
     positive = information > 0
-    places = np.stack([entries.row[positive], entries.col[positive]]).astype(np.int64)
-    return torch.sparse_coo_tensor(
-        torch.from_numpy(places), torch.from_numpy(information[positive]).float(), pairs.shape, check_invariants=False
-    ).coalesce()
+    places = entries.row[positive], entries.col[positive]
+    return csr_matrix((information[positive].astype(np.float32), places), shape=pairs.shape)
 
 
-def factorize(matrix: Tensor, width: int, seed: int) -> Tensor:
+def factorize(matrix: csr_matrix, width: int, seed: int) -> Tensor:
     """Centred left factors of the truncated singular value decomposition, each with the root of its value, (V, width).
 
     The decomposition is randomized (Halko, Martinsson and Tropp 2011).
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        left, values, _ = torch.svd_lowrank(matrix, width, niter=_ITERATIONS)
-    vectors = left * values.sqrt()
-    return vectors - vectors.mean(dim=0)
+    stable = {"n_iter": _ITERATIONS, "power_iteration_normalizer": "QR"}
+    left, values, _ = randomized_svd(matrix, width, random_state=seed, **stable)
+    vectors = left * np.sqrt(values)
+    return torch.from_numpy(vectors - vectors.mean(axis=0))
 
 
 def angular_frequencies(hidden_size: int) -> Tensor:
