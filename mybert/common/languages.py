@@ -47,5 +47,10 @@ def marks() -> str:
 
     `\\w` leaves them out, so that it splits the words of Hindi and Thai at their vowels.
     """
-    characters = (c for c in map(chr, range(0xA0, 0x20000)) if unicodedata.category(c)[0] == "M")
-    return "".join(characters) + FORMATS
+    ranges: list[list[str]] = []
+    for mark in (c for c in map(chr, range(0xA0, 0x20000)) if unicodedata.category(c)[0] == "M"):
+        if ranges and ord(mark) == ord(ranges[-1][1]) + 1:
+            ranges[-1][1] = mark
+        else:
+            ranges.append([mark, mark])
+    return "".join(f"{first}-{last}" for first, last in ranges) + FORMATS  # re tests single ones above U+FFFF slowly

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 _IDEOGRAPHS = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+")  # of a text without marks
+_LETTERS = rf"[^\W{_IDEOGRAPHS}]"
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|{_LETTERS}+(?:[{marks()}]+{_LETTERS}*)*")
 _CHARACTERS_PER_WORD = 10  # at most, on average; scripts without spaces have longer runs
-_BUILDING = 8.0
-"""Time of vocabulary and examples, in units of the time that counting the words takes."""
+_STARTING, _BUILDING = 3.0, 10.0
+"""Time of vocabulary and examples: seconds, and units of the time that counting the words takes."""
 _PATH = 4096
 """Characters of a path in a message."""
 _MOST_BUILDING = 0.5
@@ -101,6 +102,7 @@ def _with_corpus(
 
 
 def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: float) -> None:
+    import mybert.io.documents  # noqa: F401 - not while the words are counted, whose time is measured
     from mybert.io.files import STDIN
 
     check(settings, "language", is_language(settings.language), LANGUAGES)
@@ -231,12 +233,11 @@ def measure_text(settings: Any, one_per_file: bool) -> TextSize:
     from mybert.io.documents import read_documents
 
     documents = words = letters = 0
-    within_words = re.compile(f"[{marks()}]+")
     characters: set[str] = set()
     unit, column = "file" if one_per_file else "paragraphs", settings.text_column
     for document in read_documents(settings.text, text_column=column, errors=settings.errors, plain_text=unit):
         documents += 1
-        words += sum(1 for _ in _WORD.finditer(within_words.sub("", document.text)))
+        words += sum(1 for _ in _WORD.finditer(document.text))
         letters += len(document.text)
         characters.update(document.text)
     return TextSize(documents, max(words, letters // _CHARACTERS_PER_WORD), len(characters))
@@ -249,7 +250,7 @@ def _check_size(size: TextSize, settings: PretrainSettings, counting: float, use
             f"the text has {size.words:,} words; pretraining needs {least:,} or more. Add text, or adapt an existing "
             "BERT to this text: `mybert adapt TEXT --model NAME --output OUTPUT`"
         )
-    building = _BUILDING * counting
+    building = _STARTING + _BUILDING * counting
     if settings.time_budget is not None and used + building > _MOST_BUILDING * settings.time_budget:
         fits = math.ceil((used + building) / _MOST_BUILDING / 60)
         share = max((_MOST_BUILDING * settings.time_budget - used) / building, 0)
