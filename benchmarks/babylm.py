@@ -36,6 +36,7 @@ from tokenization import MyBertTokenizer
 
 PASSAGE_WORDS = 2000
 METHODS = {"tokens": False, "within words": True}
+Scores = dict[str, dict[str, float]]
 
 
 def main() -> None:
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--pairs", type=Path, default=Path("../shared/data/blimp/dev.jsonl.zst"))
     parser.add_argument("--limit", type=int, help="pairs of each paradigm, the first of the file")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
     parser.add_argument("--output", type=Path)
     parser.add_argument("--draw", type=Path, help="the file of passages to write")
     parser.add_argument("--text", type=Path, default=Path("../shared/data/pretraining"))
@@ -53,9 +55,9 @@ def main() -> None:
     if not options.models:
         return
     pairs = read_pairs(options.pairs, options.limit)
-    results = {name: score(name, pairs) for name in options.models}
+    results = {name: score(name, pairs, options.methods) for name in options.models}
     print(f"machine: {hardware()}")
-    for method in METHODS:
+    for method in options.methods:
         print_results(method, {name: result[method] for name, result in results.items()})
     if options.output:
         options.output.write_text(json.dumps(results, indent=2), encoding="utf-8")
@@ -104,7 +106,7 @@ def read_pairs(path: Path, limit: int | None) -> dict[tuple[str, str], list[tupl
     return {key: rows[:limit] for key, rows in sorted(pairs.items())}
 
 
-def score(name: str, pairs: dict[tuple[str, str], list[tuple[str, str]]]) -> dict[str, dict[str, dict[str, float]]]:
+def score(name: str, pairs: dict[tuple[str, str], list[tuple[str, str]]], methods: list[str]) -> Scores:
     """Method → phenomenon, `mean` or `ties right` → percent."""
     with tempfile.TemporaryDirectory() as folder:
         if name.startswith("random:"):
@@ -113,10 +115,7 @@ def score(name: str, pairs: dict[tuple[str, str], list[tuple[str, str]]]) -> dic
             MyBertForMaskedLM(MyBertConfig.from_pretrained(source)).save_pretrained(folder)
             MyBertTokenizer.from_pretrained(source).save_pretrained(folder)
         scorer = Scorer(folder if name.startswith("random:") else name)
-        return {
-            method: accuracies(scorer, pairs, within_word, f"{name}, {method}")
-            for method, within_word in METHODS.items()
-        }
+        return {method: accuracies(scorer, pairs, METHODS[method], f"{name}, {method}") for method in methods}
 
 
 def accuracies(

@@ -13,7 +13,7 @@ from mybert.io.python_docs import python_documents
 from mybert.io.record_formats import CORRECT, NOT_UTF8, READERS, Record, TextColumn, parse_lines
 from mybert.io.sources import PYTHON_DOCS, Source, find_sources
 
-_Found = Iterator[tuple[str, int, dict[str, Any]]]  # text, line, other columns
+_Found = Iterator[tuple[str, int, dict[str, Any] | None]]  # text, line, other columns; None for a whole file
 
 
 class Document(NamedTuple):
@@ -23,12 +23,14 @@ class Document(NamedTuple):
         text: the text; lines end with LF.
         line: the line in which the document begins, or its row in formats without lines; from 1.
         others: the other columns of its row.
+        is_file: the text is that of a whole file.
     """
 
     text: str
     source: str
     line: int
     others: dict[str, Any]
+    is_file: bool = False
 
 
 class Problems(NamedTuple):
@@ -74,7 +76,7 @@ def read_documents(
             is_empty = False
             if "\r" in text and not with_line_ends:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
-            yield Document(text, source.name, line, others)
+            yield Document(text, source.name, line, others or {}, is_file=others is None)
         if is_empty:
             problems.skipped["empty files"] += 1
 
@@ -143,7 +145,7 @@ def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Pro
             yield "".join(document), first, {}
             document = []
     if "".join(document).strip():
-        yield "".join(document), first, {}
+        yield "".join(document), first, None if whole_file else {}
 
 
 def _texts(records: Iterable[Record], name: str, column: TextColumn, problems: Problems) -> _Found:

@@ -116,7 +116,7 @@ def _documents(settings: IndexSettings, skipped: Counter[str]) -> Iterator[Index
         given = [name for name, value in columns.items() if value is not None]
         key = next((id_of(columns.pop(name)) for name in usual_columns(given, IDS)), None)
         if key is None:
-            key = document.source if not document.others else f"{document.source}:{document.line}"
+            key = document.source if document.is_file else f"{document.source}:{document.line}"
         title = next((columns.pop(name) for name in usual_columns(columns, ["title"])), None)
         title = title if isinstance(title, str) else ""
         problem = unwritable({"id": key, **document.others})

@@ -75,6 +75,18 @@ def test_id_and_title_are_read_in_any_case(tmp_path, encoder):
     assert (hits[0].id, hits[0].title) == (DOCUMENTS[2]["id"], DOCUMENTS[2]["title"])
 
 
+def test_rows_of_texts_alone_are_known_by_their_line_and_files_by_their_name(tmp_path, encoder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_lines(Path("rows.jsonl"), [{"text": "a red fox"}, {"text": "a blue whale"}])
+    Path("table.csv").write_text("text\na green frog\na grey owl\n", encoding="utf-8")
+    Path("note.txt").write_text("a white swan\n\nand a black one\n", encoding="utf-8")
+    mybert.build_index(encoder, ["rows.jsonl", "table.csv", "note.txt"], output="index", language="en")
+    found = {hit.text.strip(): hit.id for hit in Index("index").sample(10)}
+    assert found.pop("a white swan\n\nand a black one") == "note.txt"
+    lines = ["rows.jsonl:1", "rows.jsonl:2", "table.csv:2", "table.csv:3"]
+    assert found == dict(zip(["a red fox", "a blue whale", "a green frog", "a grey owl"], lines, strict=True))
+
+
 def test_offsets_are_those_of_texts_with_any_line_ends_marks_and_pairs_of_surrogates(tmp_path, encoder):
     text = "A cat\r\nsleeps.\r\n\r\n🎬 Cafe\u0301 with a cat.\rThe \u202ecat\u202c is \U0001d520at.\u2028"
     index = index_of(tmp_path / "index", encoder, [{"id": "d", "text": text * 9}], passage_tokens=16, overlap=4)
