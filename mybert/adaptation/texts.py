@@ -79,9 +79,10 @@ def passages(texts: Iterable[str], characters: int, length: int = 320) -> list[s
 
     Args:
         characters: approximate total of all passages.
-        length: maximum characters of a passage, except for a single longer word.
+        length: maximum characters of a passage. A longer word is cut: in scripts without spaces, a whole text is one.
     """
-    wrapper = textwrap.TextWrapper(length, break_long_words=False, break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(length, break_on_hyphens=False)
     candidates = [passage for text in texts for passage in wrapper.wrap(" ".join(text.split()))]
-    wanted = min(len(candidates), -(-characters // length))
+    total = sum(map(len, candidates))
+    wanted = min(len(candidates), -(-characters * len(candidates) // max(total, 1)))
     return [candidates[index * len(candidates) // wanted] for index in range(wanted)]

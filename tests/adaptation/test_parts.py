@@ -38,13 +38,19 @@ def test_equal_texts_are_held_out_together_whatever_their_order(tmp_path_factory
 
 @given(st.lists(st.text("ab ", max_size=40), max_size=8), st.integers(1, 60), st.integers(1, 12))
 def test_passages_are_whole_words_in_the_order_of_the_text(texts, characters, length):
-    found = passages(texts, characters, length)
-    assert len(found) <= -(-characters // length)
-    joined = iter([word for text in texts for word in text.split()])
-    assert all(word in joined for passage in found for word in passage.split())  # a subsequence
-    assert all(len(passage) <= length or " " not in passage for passage in found)
-    everything = passages(texts, 10**6, length)
-    assert [word for passage in everything for word in passage.split()] == " ".join(texts).split()
+    found, everything = passages(texts, characters, length), passages(texts, 10**6, length)
+    places = iter(everything)
+    assert all(passage in places for passage in found)  # a subsequence
+    assert all(len(passage) <= length for passage in everything)
+    assert "".join(everything).replace(" ", "") == "".join("".join(texts).split())
+    words = {word for text in texts for word in text.split()}
+    if all(len(word) <= length for word in words):
+        assert all(word in words for passage in found for word in passage.split())
+
+
+@pytest.mark.parametrize("text", ["a short line", "一" * 2000, "long text " * 200])
+def test_passages_have_the_characters_asked_for(text):
+    assert 9_500 < sum(map(len, passages([text] * 1000, 10_000))) < 10_700
 
 
 def test_a_copy_at_the_end_of_a_file_without_a_line_end_is_no_other_document(tmp_path):
