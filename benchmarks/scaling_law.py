@@ -25,7 +25,8 @@ from mybert.pretraining.planning.flops_and_memory import count_parameters
 from mybert.pretraining.planning.scaling_law import ScalingLaw, scaling_law
 
 _FITTED = ("floor", "size_factor", "size_power", "token_factor", "token_size_power", "token_power")
-_CHOICES = (*_FITTED, "repeat_limit", "split_vocab", "split_power", "vocab_tokens", "vocab_power")
+_REPEATED = ("repeat_limit", "harmless_passes", "rise_factor", "rise_power", "rise_text_power")
+_CHOICES = (*_FITTED, *_REPEATED, "split_vocab", "split_power", "vocab_tokens", "vocab_power")
 _DATA_SIZES, _REPEATS, _VOCABULARIES = 3, 3, 3
 """Sizes, passes over the text and vocabularies that are needed to fit what describes their effect."""
 

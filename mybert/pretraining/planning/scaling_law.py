@@ -4,7 +4,9 @@ loss = floor + size_factor / N^size_power + token_factor × N^token_size_power /
 "Training compute-optimal large language models", section 3.3, with a token term that rises with the size: in runs of
 minutes, larger models learn from context after more tokens), where N counts the parameters of the encoder and D the
 tokens seen. Repeated tokens count less (Muennighoff et al. 2023, "Scaling data-constrained language models", section
-3.1): with U unique tokens read R more times, D = U + U × repeat_limit × (1 - exp(-R / repeat_limit)).
+3.1): with U unique tokens read R more times, D = U + U × repeat_limit × (1 - exp(-R / repeat_limit)). After
+harmless_passes, the model learns the text by heart and its loss rises, the more the smaller the text: by
+rise_factor × (passes - harmless_passes)^rise_power / U^rise_text_power, measured for up to 100 passes of tiny.
 
 This is the loss for a vocabulary of `vocab_size` tokens. With V tokens, a text has S = s(V) / s(vocab_size) times as
 many tokens, where s(V) = 1 + (split_vocab / V)^split_power. The loss per word is that of the formula with D / S and
@@ -26,6 +28,8 @@ from importlib import resources
 from mybert.reports.forecast import interval
 
 _Z95 = 1.959964
+_MORE_ERRORS = 0.25
+"""Share of the rise by which more predictions are wrong; the rest is from wrong predictions that become surer."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class ScalingLaw:
     Attributes:
         floor, size_factor, size_power: of the formula above, as are the next four.
         token_factor, token_size_power, token_power, repeat_limit: of the token term.
+        harmless_passes, rise_factor, rise_power, rise_text_power: of the rise after many passes.
         ceiling: loss of a model that knows only the frequencies of the tokens.
         vocab_size: of the formula.
         split_vocab, split_power, vocab_tokens, vocab_power: of the correction for another vocabulary.
@@ -50,6 +55,10 @@ class ScalingLaw:
     token_size_power: float
     token_power: float
     repeat_limit: float
+    harmless_passes: float
+    rise_factor: float
+    rise_power: float
+    rise_text_power: float
     vocab_size: int
     split_vocab: float
     split_power: float
@@ -70,7 +79,13 @@ class ScalingLaw:
         token_part = self.token_factor * parameters**self.token_size_power / counted**self.token_power
         rarer = self.vocab_power * math.log(vocab_size / self.vocab_size)
         token_part *= (counted / self.vocab_tokens) ** (self.token_power * rarer)
-        return min((self.floor + size_part + token_part) / split, self.highest(vocab_size))
+        learned = (self.floor + size_part + token_part) / split
+        return min(learned, self.highest(vocab_size)) + self.rise(tokens, unique, vocab_size)
+
+    def rise(self, tokens: float, unique: float, vocab_size: int) -> float:
+        """By how much many passes over the text raise the loss."""
+        split, passes = self.split(vocab_size), max(tokens / unique - self.harmless_passes, 0.0)
+        return self.rise_factor * passes**self.rise_power / (unique / split) ** self.rise_text_power / split
 
     def highest(self, vocab_size: int) -> float:
         """The highest loss that is expected; at most that of equal probabilities for all tokens."""
@@ -97,13 +112,13 @@ class ScalingLaw:
 
     def expectation(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> dict[str, float]:
         """Expected loss and accuracy, and half the width of their 95% intervals."""
-        loss = self.loss(parameters, tokens, unique, vocab_size)
+        loss, rise = self.loss(parameters, tokens, unique, vocab_size), self.rise(tokens, unique, vocab_size)
         half = _Z95 * self.loss_error
         return {
             "mlm_loss": loss,
-            "mlm_loss_highest": self.highest(vocab_size),
+            "mlm_loss_highest": self.highest(vocab_size) + rise,
             "mlm_loss_error": half,
-            "mlm_accuracy": self.accuracy(loss, vocab_size),
+            "mlm_accuracy": self.accuracy(loss - _MORE_ERRORS * rise, vocab_size),
             "mlm_accuracy_error": self.accuracy_slope * self.scaled(half, vocab_size),
         }
 
