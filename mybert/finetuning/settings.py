@@ -257,8 +257,8 @@ class FinetuningOptions(TrainingOptions):
     per_device_eval_batch_size: int = declare.batches(
         64, "Evaluation sequences (multiple-choice: rows) per device and forward pass."
     )
-    warmup_steps: float = declare.training(0.1, "Steps of linear warm-up, or their share if below 1.")
-    logging_steps: float = declare.output(0.05, "Steps between logs, or their share if below 1.")
+    warmup_steps: float = declare.training(0.1, "Steps of linear warm-up; below 1, a share of all steps.")
+    logging_steps: float = declare.output(0.05, "Steps between logs; below 1, a share of all steps.")
     eval_strategy: str = declare.evaluation("epoch", "When to evaluate.", choices=("no", "steps", "epoch"))
     save_strategy: str = declare.output("epoch", "When to save a checkpoint.", choices=("no", "steps", "epoch"))
     save_total_limit: int | None = declare.output(

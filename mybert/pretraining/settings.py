@@ -219,12 +219,12 @@ class PretrainingOptions(TrainingOptions):
     )
     per_device_train_batch_size: int = declare.batches(32, "Sequences per device and forward pass.")
     per_device_eval_batch_size: int = declare.batches(32, "Evaluation sequences per device and forward pass.")
-    logging_steps: float = declare.output(20, "Steps between logs, or their share if below 1.")
+    logging_steps: float = declare.output(20, "Steps between logs; below 1, a share of all steps.")
     eval_strategy: str = declare.evaluation(
         "steps", "When to evaluate on the held-out documents.", choices=("no", "steps", "epoch")
     )
-    eval_steps: float | None = declare.evaluation(0.1, "Steps between evaluations, or their share if below 1.")
-    save_steps: float = declare.output(500, "Steps between checkpoints, or their share if below 1.")
+    eval_steps: float | None = declare.evaluation(0.1, "Steps between evaluations; below 1, a share of all steps.")
+    save_steps: float = declare.output(500, "Steps between checkpoints; below 1, a share of all steps.")
     save_total_limit: int | None = declare.output(2, "Maximum number of checkpoints.")
     remove_unused_columns: bool = setting(False, argparse.SUPPRESS)
 

@@ -230,7 +230,8 @@ class SearchTaskOptions(Options):
     documents: list[str] = declare.data(
         default_factory=list,
         help="Retrieval, reranking: documents in which queries and passages are found for training, with or without "
-        "--train: files as `mybert embed` reads them. Columns are `text` and `title`, or --columns text=… title=….",
+        "--train: .txt and .md files, one document each, or rows with the columns `text` and `title` (or --columns "
+        "text=… title=…).",
         reads=TEXTS,
     )
     mined_pairs: int | None = declare.data(
