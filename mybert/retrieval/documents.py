@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from mybert.common.errors import UserError
+from mybert.common.quantities import counted
 from mybert.corpus.text.sentences import Splitter, sentence_splitter
 from mybert.io.documents import read_documents
 from mybert.io.record_formats import TextColumn
@@ -54,7 +55,7 @@ class Passage(NamedTuple):
 
 
 def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str) -> list[Passage]:
-    """The passages of documents, without near duplicates.
+    """The passages of documents, without near duplicates, and says how many are left out.
 
     Args:
         inputs: see `read_documents`; a .txt or .md file is one document.
@@ -71,6 +72,8 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
     kept = without_near_duplicates([passage.body for passage in passages])
     if not kept:
         raise UserError(f"--documents {' '.join(inputs)}: no passage has {_LEAST_WORDS} words; name longer documents")
+    if left_out := len(passages) - len(kept):
+        print(f"documents: {left_out:,} of {counted(len(passages), 'passage')} left out, near duplicates of others")
     return [passages[number] for number in kept]
 
 

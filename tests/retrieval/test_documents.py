@@ -92,6 +92,15 @@ def test_near_duplicates_are_left_out():
     assert without_near_duplicates([text, near, text.upper(), far]) == [0, 3]
 
 
+def test_passages_that_are_left_out_are_counted(tmp_path, capsys):
+    text = "The pump is opened with a key."
+    file = write_lines(tmp_path / "documents.jsonl", [{"text": text}, {"text": text.upper()}])
+    assert len(read_passages([str(file)], {}, "strict")) == 1
+    assert capsys.readouterr().out == "documents: 1 of 2 passages left out, near duplicates of others\n"
+    read_passages([str(write_lines(tmp_path / "one.jsonl", [{"text": text}]))], {}, "strict")
+    assert capsys.readouterr().out == ""
+
+
 def test_negatives_are_hard_and_no_answers():
     passages = ["the red car drives fast", "a red car is parked", "the ship sails north", "trees are green here"]
     pairs = Pairs([Pair("red car drives", passages[0])])
