@@ -65,7 +65,7 @@ def few_held_out_queries(files: StageFiles) -> Iterator[Finding]:
         evidence += f" {_TITLE}: 95% interval {interval[0]:.3f} to {interval[1]:.3f}."
     scored = "--reranker" if files.task == "reranking" else "--model"
     remedy = f"Hold out more (`--validation`, `--validation-share`), or score the model by `mybert evaluate {scored}`."
-    yield Finding("held-out-queries", "amber", "Few held-out queries chose the model", evidence, remedy)
+    yield Finding("held-out-queries", "amber", "There are few held-out queries", evidence, remedy)
 
 
 def few_documents(files: StageFiles) -> Iterator[Finding]:
