@@ -57,7 +57,7 @@ RETRIEVAL_SYSTEMS = {
     "model": "the model",
     "bm25": "BM25",
     "start": "start model, mean pooling",
-    "hybrid": "model and BM25 fused",
-    "reranked": "fused and reranked",
+    "hybrid": "hybrid: model and BM25",
+    "reranked": "hybrid, reranked",
 }
 """What an evaluation of retrieval compares: the key in results.json, and its name. The last needs --reranker."""

@@ -116,8 +116,8 @@ def test_a_sure_reranker_decides_the_order(minilm_folder, collection, models, tm
         one.save_pretrained(tmp_path / "reranker")
     assert evaluate(minilm_folder, collection, tmp_path / "scores", "--reranker", tmp_path / "reranker") == 0
     printed = capsys.readouterr().out
-    assert "fused and reranked" in printed and "the reranker changes nDCG@10 of the hybrid by" in printed
-    assert "fused and reranked" in (tmp_path / "scores" / "report.html").read_text()
+    assert "hybrid, reranked" in printed and "the reranker changes nDCG@10 of the hybrid by" in printed
+    assert "hybrid, reranked" in (tmp_path / "scores" / "report.html").read_text()
     lines = read_lines(tmp_path / "scores" / "predictions.jsonl")
     for line in lines:
         pairs = tokenizer([line["query"]] * len(DOCUMENTS), [*DOCUMENTS.values()], padding=True, return_tensors="pt")
