@@ -118,7 +118,7 @@ class ScalingLaw:
             "mlm_loss": loss,
             "mlm_loss_highest": self.highest(vocab_size) + rise,
             "mlm_loss_error": half,
-            "mlm_accuracy": self.accuracy(loss - _MORE_ERRORS * rise, vocab_size),
+            "mlm_accuracy": self.accuracy(loss - (1 - _MORE_ERRORS) * rise, vocab_size),
             "mlm_accuracy_error": self.accuracy_slope * self.scaled(half, vocab_size),
         }
 
