@@ -81,7 +81,7 @@ def _check_budget_settings(settings: PretrainSettings, arguments: TrainingArgume
         raise UserError("--load-best-model-at-end cannot be used with --time-budget: the last model is the best")
 
 
-def given_options(settings: PretrainSettings, arguments: TrainingArguments) -> set[str]:
+def given_options(settings: Any, arguments: TrainingArguments) -> set[str]:
     """Names of the options that the user gave."""
     names: set[str] = set()
     for part in (settings, arguments):

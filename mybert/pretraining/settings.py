@@ -152,6 +152,7 @@ class PretrainSettings(TextOptions, RunOptions):
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
 
     def _check_schedule(self) -> None:
+        self.length_schedule = " ".join(map(str, self.length_schedule)).split()  # one text with all, as in a recipe
         if self.length_schedule:
             parse_lengths(self.length_schedule)
         if self.start_tokens_per_batch is not None and self.max_tokens_per_batch is None and not self.time_budget:

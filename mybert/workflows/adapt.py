@@ -27,7 +27,7 @@ from mybert.common.errors import UserError
 from mybert.common.json_io import read_json_object
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.io.sources import describe_sources, find_sources
-from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings
+from mybert.pretraining.arguments import PretrainingArguments, check_schedule_settings, given_options
 from mybert.pretraining.run import Adjust, Variant, pretrain
 from mybert.pretraining.settings import PretrainSettings
 from mybert.rows.tables import MissingColumns
@@ -63,6 +63,9 @@ def adapt(settings: AdaptSettings, arguments: TrainingArguments | None = None) -
     started = time.monotonic()
     if settings.time_budget is not None:
         check_schedule_settings(_training_settings(settings, Path()), arguments)
+    keeps = "--lora-rank" if settings.lora_rank is not None else "--freeze all" if settings.freeze == "all" else None
+    if keeps and arguments.weight_decay and "weight_decay" in given_options(settings, arguments):
+        raise UserError(f"--weight-decay has no effect with {keeps}, which keeps the old vectors; leave it out")
     if PartialState().num_processes > 1:
         raise UserError("mybert adapt supports one process only; start it without torchrun")
     if settings.words:

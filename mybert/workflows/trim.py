@@ -27,6 +27,7 @@ from mybert.release.convert.companions import save_companions
 from mybert.workflows.adapt import task_texts
 from tokenization import MyBertTokenizer
 from tokenization.vocabulary_change import keep_pieces, longest_matches
+from tokenization.wordpiece_training import MAX_WORD_CHARACTERS
 
 STAGE = "trim"
 _BATCH = 1000  # documents encoded at once
@@ -106,7 +107,8 @@ def _needed_pieces(documents: Iterator[str], tokenizer: MyBertTokenizer) -> set[
     vocabulary = whole.get_vocab(with_added_tokens=False)
     for text in unknown:
         for word, _ in whole.pre_tokenizer.pre_tokenize_str(whole.normalizer.normalize_str(text)):
-            needed.update(longest_matches(word, vocabulary)[0])
+            if len(word) <= MAX_WORD_CHARACTERS:  # longer ones are always unknown
+                needed.update(longest_matches(word, vocabulary)[0])
     return needed
 
 

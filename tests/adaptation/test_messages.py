@@ -35,6 +35,8 @@ ADAPT = [  # what is adapted to, options, and message
         "--freeze all has no effect with --new-words 0: there are no vectors of new words to train",
     ),
     ("known.jsonl", "--lora-rank 2 --freeze encoder", "leave out --freeze encoder"),
+    ("known.jsonl", "--freeze all --weight-decay 0.1", "--weight-decay has no effect with --freeze all"),
+    ("known.jsonl", "--lora-rank 2 --weight-decay 0.1", "--weight-decay has no effect with --lora-rank"),
     ("known.jsonl", "--time-budget 1m", "--time-budget and --max-steps exclude each other"),
     ("known.jsonl", "--time-budget soon", "--time-budget: expected a time like 90s"),
     ("known.jsonl", "--columns text=body", "--columns has no effect without --task-data"),

@@ -46,6 +46,12 @@ def small(tmp_path):
     return call
 
 
+def test_a_word_of_more_than_100_characters_needs_no_pieces(tmp_path):
+    """Finding those of a line of 20,000 letters would take the rest of the day."""
+    tokenizer = MyBertTokenizer(list(dict.fromkeys(EXTRA)))
+    assert _needed_pieces(iter(["tanker" * 3000]), tokenizer) == set(tokenizer.all_special_tokens)
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_outputs_on_the_text_are_equal_with_every_head(head, small, tmp_path):
     documents = make_documents(6)

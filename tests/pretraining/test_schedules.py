@@ -61,7 +61,7 @@ def test_a_run_with_a_schedule_is_evaluated_like_one_without(run):
     assert masked[0] == masked[1] > 0
 
 
-@pytest.mark.parametrize(("schedule", "length"), [([], 24), (["8:0.5", "12"], 12), (["16:0.5", "48"], 24)])
+@pytest.mark.parametrize(("schedule", "length"), [([], 24), (["8:0.5", "12"], 12), (["16:0.5 48"], 24)])
 def test_a_model_is_trained_up_to_the_longest_length_of_its_schedule(schedule, length):
     settings = PretrainSettings(corpus="corpus", output="out", length_schedule=schedule)
     assert trained_length(settings, None, 24) == length
