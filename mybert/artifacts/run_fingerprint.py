@@ -106,8 +106,9 @@ class RunFingerprint:
 
 
 def _option(name: str) -> str:
-    """The option that an input was given by: --train for `train` and `train-2`."""
-    return f"--{re.sub(r'-[0-9]+$', '', name).replace('_', '-')}"
+    """The option that an input was given by: --train for `train` and `train-2`. Texts of `input-0` have none."""
+    kind = re.sub(r"-[0-9]+$", "", name)
+    return "the text" if kind == "input" else f"--{kind.replace('_', '-')}"
 
 
 def _paths(inputs: Mapping[str, Any], option: str) -> str:

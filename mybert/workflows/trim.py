@@ -21,6 +21,7 @@ from mybert.common.quantities import with_unit
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import open_checkpoint
 from mybert.inference.checkpoint_tokenizer import no_tokenizer
+from mybert.inference.sentence_modules import find_modules
 from mybert.io.sources import describe_sources, find_sources
 from mybert.release.card.card_data import PARENT
 from mybert.release.convert.companions import save_companions
@@ -36,8 +37,8 @@ _BATCH = 1000  # documents encoded at once
 def trim(settings: TrimSettings) -> Path:
     """Writes the model without the tokens that do not occur in the text.
 
-    Special tokens, words from `add_tokens` and single characters stay. Outputs on the text are bitwise
-    equal; logits of the remaining tokens are equal up to rounding.
+    Special tokens, words from `add_tokens`, the prompts of a sentence encoder and single characters stay. Outputs on
+    the text are bitwise equal; logits of the remaining tokens are equal up to rounding.
 
     Returns:
         The folder: model, tokenizer and a manifest with the sizes before and after.
@@ -50,7 +51,8 @@ def trim(settings: TrimSettings) -> Path:
     if tokenizer is None:
         raise no_tokenizer(settings.model)
     counts: Counter[str] = Counter()
-    needed = _needed_pieces(_documents(settings, counts), tokenizer)
+    prompts = find_modules(settings.model)[0].prompts.values()  # which a sentence encoder puts before each text
+    needed = _needed_pieces(chain(_documents(settings, counts), prompts), tokenizer)
     trimmed, kept = _trim_tokenizer(tokenizer, needed)
     if len(kept) == model.config.vocab_size:
         raise UserError(f"the text needs all {len(kept):,} tokens of {settings.model}; there is nothing to trim")

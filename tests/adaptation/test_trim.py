@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from json_files import write_files
 from tiny_domain import CONFIG, PIECES, make_documents, write_documents
 
 import modeling_mybert
@@ -131,6 +132,16 @@ def test_a_word_that_the_vocabulary_cannot_spell_stays_unknown():
     text = "aßð þßð"
     trimmed, _ = _trim_tokenizer(tokenizer, _needed_pieces(iter([text]), tokenizer))
     assert trimmed.tokenize(text) == tokenizer.tokenize(text) == ["a", "##ßð", "[UNK]"]
+
+
+def test_the_prompts_of_a_sentence_encoder_stay(small, tmp_path):
+    model = Path(save("MyBertModel", tmp_path / "model"))
+    modules = [{"type": f"sentence_transformers.models.{name}", "path": name} for name in ("Transformer", "Pooling")]
+    (model / "modules.json").write_text(json.dumps([modules[0] | {"path": ""}, modules[1]]))
+    write_files(model, {"Pooling/config.json": '{"pooling_mode_mean_tokens": true}'})
+    (model / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "zebra "}}))
+    folder = small(model, make_documents(3))
+    assert {"zebra", "##zz"} & MyBertTokenizer.from_pretrained(folder).get_vocab().keys() == {"zebra"}
 
 
 @pytest.mark.parametrize("word", ["zebrabarrel", "Zébrabarrel"])

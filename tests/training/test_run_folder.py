@@ -99,6 +99,9 @@ def test_other_files_are_named_before_settings_that_depend_on_their_rows():
     changed = {"choices": {"learning_rate": 1e-4}, "inputs": {"train": {"path": "a.csv", "sha256": "other"}}}
     with pytest.raises(UserError, match=r"--train a.csv has other content than when the run was started; restore it"):
         of(1e-4, "a.csv").check_same(changed)
+    texts = [RunFingerprint({}, {"input-0": {"path": "a.txt", "sha256": content}}) for content in "ab"]
+    with pytest.raises(UserError, match=r"--resume: the text a.txt has other content"):
+        texts[0].check_same(texts[1].as_dict())
 
 
 def test_a_setting_that_an_old_manifest_lacks_counts_as_its_default(start, tmp_path):
