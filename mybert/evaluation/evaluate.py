@@ -163,7 +163,8 @@ def write_evaluation(
 ) -> dict[str, int]:
     """Writes results.json, analysis.json, predictions.jsonl, suspects.* and errors.txt.
 
-    Each prediction has the `reference`, the `error`, its `row` or `line` in the file, and the row as `input`.
+    Each prediction has the `reference`, the `error`, its `row` or `line` in the file, and the row as `input`. The rows
+    of several files are counted together.
 
     Args:
         model: name of the model.
@@ -182,9 +183,10 @@ def write_evaluation(
     (folder / ANALYSIS).write_text(json_line(analysis), encoding="utf-8", newline="\n")
     write_json(folder / RESULTS, {**evaluation.results(), "rows_left_out": split.left_out, **facts})
     columns = (given, evaluation.predictions, evaluation.references, evaluation.errors, split.numbers)
+    unit = "row" if split.parts else split.unit
     with (folder / PREDICTIONS).open("w", encoding="utf-8", newline="\n") as file:
         for row, prediction, reference, error, number in zip(*columns, strict=True):
-            about = {"reference": reference, "error": error, split.unit: number + 1, "input": row}
+            about = {"reference": reference, "error": error, unit: number + 1, "input": row}
             file.write(json_line({**prediction, **about}))
     write_errors(folder / "errors.txt", split, evaluation)
     if not suspects:
@@ -195,13 +197,13 @@ def write_evaluation(
 def write_errors(path: Path, split: Split, evaluation: Evaluation) -> None:
     """Writes the worst rows, the worst first.
 
-    Rows are numbered by their line or row in the file, from 1. For tags, only the differing spans are shown.
+    Rows are named by their line or row in the file, from 1. For tags, only the differing spans are shown.
     """
     errors, worst = evaluation.errors, evaluation.worst
     incorrect = f"incorrect: {np.count_nonzero(errors):,} of {counted(len(errors), 'row')}"
     lines = [f"{incorrect}; mean error {np.mean(errors):.4g}; the worst {len(worst)}:"]
     for row, described in worst.items():
-        lines.append(f"\n{split.unit} {split.numbers[row] + 1}, error {errors[row]:.4g}")
+        lines.append(f"\n{split.named(row)}, error {errors[row]:.4g}")
         lines += [f"  {line}" for line in described or _fields(split.rows[row], evaluation.predictions[row])]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
@@ -250,7 +252,7 @@ def _write_suspects(
             split.rows[row],
             evaluation.predictions[row],
             answer.score,
-            {split.unit: split.numbers[row] + 1, "probability": round(answer.own, 4), "reason": answer.reason()},
+            {**split.where(row), "probability": round(answer.own, 4), "reason": answer.reason()},
             evaluation.references[row],
         )
         for row, answer in suspects

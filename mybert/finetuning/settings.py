@@ -197,6 +197,8 @@ class FinetuneSettings(EvaluationOptions, RunOptions, SearchTaskOptions, TaskSet
         check_task(self, SEARCH_TASKS)
         _check_search(self)
         check_effect(self, "unlabelled temperature soft_share", self.teacher, "without --teacher")
+        has_several = self.problem in (None, "multi-label")
+        check_effect(self, "label_separator", has_several, f"with --problem {self.problem}; leave one of them out")
         if self.validation is not None and self.validation_share:
             raise UserError("--validation-share holds out a part of --train, so it cannot be used with --validation")
         for name in ("validation", "validation_share", "sweep", "patience", "teacher", "calibrate"):

@@ -116,14 +116,16 @@ def print_overview(splits: Mapping[str, dict[str, Any]], task: Task) -> None:
 
 def duplicate_rows(splits: Mapping[str, Split], task: Task) -> list[str]:
     """A warning for each two splits that share inputs, with the places of the rows."""
-    keys = {name: [*zip(row_digests(split.rows, task), split.numbers, strict=True)] for name, split in splits.items()}
+    keys = {name: row_digests(split.rows, task) for name, split in splits.items()}
     lines = []
     for one, other in itertools.combinations(splits, 2):
-        rows_of = dict(reversed(keys[one]))
-        shared = [(rows_of[key], row) for key, row in keys[other] if key in rows_of]
+        rows_of = {key: row for row, key in reversed([*enumerate(keys[one])])}
+        shared = [(rows_of[key], row) for row, key in enumerate(keys[other]) if key in rows_of]
         if shared:
-            units = splits[one].unit, splits[other].unit
-            shown = [f"{other} {units[1]} {row + 1} is {one} {units[0]} {twin + 1}" for twin, row in shared[:_SHOWN]]
+            shown = [
+                f"{other} {splits[other].named(row)} is {one} {splits[one].named(twin)}"
+                for twin, row in shared[:_SHOWN]
+            ]
             shown += ["…"] if len(shared) > _SHOWN else []
             lines.append(
                 f"rows of {other} ({splits[other].source}) that are also in {one} ({splits[one].source}): "

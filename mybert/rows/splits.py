@@ -40,7 +40,7 @@ class Split(NamedTuple):
         others: further columns with usual names of targets.
         word_lines: line of each word of each row, from 0, in files of one word per line.
         note: a line about the columns; None if they have names of the file, not those of the task.
-        parts: the files of rows from several; `numbers` count their rows together.
+        parts: the files of rows from several; `numbers` count their rows together, from 0.
     """
 
     source: str
@@ -75,6 +75,20 @@ class Split(NamedTuple):
         words = self.word_lines and [self.word_lines[place] for place in places]
         numbers = [self.numbers[place] for place in places]
         return self._replace(rows=self.rows.select(places), numbers=numbers, word_lines=words)
+
+    def where(self, row: int) -> dict[str, Any]:
+        """The `line` or `row` of a row in its file, from 1; of several files also the file, as `source`."""
+        number = self.numbers[row]
+        for part in self.parts:
+            if number < len(part.rows):
+                return {**part.where(number), "source": part.source}
+            number -= len(part.rows)
+        return {self.unit: number + 1}
+
+    def named(self, row: int) -> str:
+        """`where` in words: line 3, or line 3 of a.csv."""
+        (unit, number), *source = self.where(row).items()
+        return f"{unit} {number}" + (f" of {source[0][1]}" if source else "")
 
     def place(self, problem: Problem) -> str:
         """The place in the file, from 1, of a row that cannot be used, or of its word; of several files with name."""

@@ -125,9 +125,9 @@ class MultipleChoice(Task):
                 named = file.columns["choices"].split(",")
                 counts_from_0 = counts_from_0 or (len(named) > 1 and named[0].strip("0") != named[0])
             labels, choices, names = _columns(part.rows)
-            for label, some, own, number in zip(labels, choices, names, part.numbers, strict=True):
+            for row, (label, some, own) in enumerate(zip(labels, choices, names, strict=True)):
                 if own is None and isinstance(some, list):
-                    rows.append(LabelledChoices(label, some, f"{part.source}, {part.unit} {number + 1}"))
+                    rows.append(LabelledChoices(label, some, f"{part.source}, {part.named(row)}"))
         asked = self.options.choice_labels
         options = dataclasses.replace(self.options, choice_labels=find_reading(rows, asked, counts_from_0) or asked)
         stored = getattr(self.config, "finetuned", {})  # the checkpoint's options

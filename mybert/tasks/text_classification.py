@@ -115,10 +115,17 @@ class TextClassification(Task):
         return with_column(rows.remove_columns("label"), "label", [rename_label(label, names) for label in labels])
 
     def joined(self, rows: Dataset) -> Dataset:
-        labels = [expand_label(label, self.options.label_separator) for label in rows["label"][:]]
-        problem = PROBLEMS.get(self.options.problem or "") or (SINGLE if are_names(labels, least=2) else MULTI)
-        labels = of_one_kind(labels, problem)
+        labels, asked = rows["label"][:], PROBLEMS.get(self.options.problem or "")
+        if asked in (None, MULTI):
+            labels = [expand_label(label, self.options.label_separator) for label in labels]
+        labels = of_one_kind(labels, asked or (SINGLE if are_names(labels, least=2) else MULTI))
         return with_column(rows.remove_columns("label"), "label", labels)
+
+    def reading_like(self, rows: Dataset) -> Self:
+        """A list of one label is that label, if these rows have one each."""
+        task = super().reading_like(rows)
+        has_names = self.options.problem is None and are_names(rows["label"][:])
+        return task.with_config(problem_type=SINGLE) if has_names else task
 
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         columns, given = super().find_columns(names, source, labelled), self.options.given_columns()

@@ -220,6 +220,7 @@ SETTINGS = [
     ("--columns text=body", "has no column 'body'; there are text, label"),
     ("--sweep paper --learning-rate 1", "--learning-rate is chosen by the sweep; leave it or --sweep out"),
     ("--patience 2 --eval-strategy no --save-strategy no", "leave it or --eval-strategy no out"),
+    ("--problem single-label --label-separator ;", "--label-separator has no effect with --problem single-label"),
     ("--n-best 3", "--n-best has no effect on text-classification; leave it out"),
     ("--stride 4", "--stride has no effect without --long-texts window; add that, or leave it out"),
     ("--label-smoothing-factor 0.1 --class-weights", "has no effect with --class-weights; leave it out"),

@@ -10,6 +10,7 @@ from trained_runs import read_results
 
 import mybert
 from mybert.artifacts.manifest import read_manifest
+from mybert.finetuning.summary import duplicate_rows
 from mybert.tasks.reading import read_splits
 
 
@@ -156,6 +157,25 @@ def test_a_later_row_without_label_corrects_nothing(finetune, opinions, write_ro
     assert sum(data[part]["rows"] for part in ("train", "validation") if part in data) == len(opinions)
 
 
+def test_a_row_is_named_by_its_file_and_the_line_there(tmp_path):
+    texts = {"a.csv": ["film", "book"], "b.csv": ["song"], "test.csv": ["song", "book"]}
+    for name, some in texts.items():
+        (tmp_path / name).write_text("".join(["text,label\n", *(f"{text},good\n" for text in some)]))
+    *names, test = (str(tmp_path / name) for name in texts)
+    task = task_of()
+    train = read_splits(names, task)
+    assert [train.where(row) for row in (1, 2)] == [{"line": 3, "source": names[0]}, {"line": 2, "source": names[1]}]
+    (warning,) = duplicate_rows({"train": train, "test": read_splits([test], task)}, task)
+    assert f"(test line 2 is train line 2 of {names[1]}, test line 3 is train line 3 of {names[0]})" in warning
+
+
+def test_a_name_that_looks_like_a_list_is_one_label_in_several_files_too(tmp_path):
+    write_files(tmp_path, {name: [{"text": name, "label": "['bad', 'good']"}] for name in ("a.json", "b.json")})
+    task = task_of(problem="single-label")
+    split = read_splits([str(tmp_path / name) for name in ("a.json", "b.json")], task)
+    assert split.rows["label"][:] == ["['bad', 'good']"] * 2
+
+
 def labelled(**texts) -> list[dict]:
     return [{"text": text.replace("_", " "), "label": label} for text, label in texts.items()]
 
@@ -164,12 +184,14 @@ WITH_SEVERAL = [{"text": f"a {number}", "label": ["bad", "good"][: 1 + number % 
 AGAIN = labelled(a_good_film="good", _a_fine_film_="bad", it="bad")
 EQUAL = [{"text": "A  film", "label": "good"}, *labelled(a_film="bad", a_book="bad")]
 BOTH = [{"text": "a sea", "label": labels} for labels in (["bad", "good"], ["good", "bad"])]
+IN_LIST = [{"text": "a film", "label": ["good"]}]
 CHECKED = [  # what a.jsonl has, and b.jsonl and test.jsonl; options, and what is printed
     ("names", WITH_SEVERAL, [], "--errors skip", "single label: 2 labels"),
     ("names", WITH_SEVERAL, [], "--problem multi-label", "several labels: 2 labels"),
     ("names", AGAIN, [], "", "corrected by rows of later files: 2 rows, 1 with another label\n"),
     ("lists", BOTH, [], "", "several labels: 2 labels"),
     ("lists", [], labelled(film="good"), "--problem single-label", "single label: 2 labels"),
+    ("names", [], IN_LIST, "", "single label: 2 labels"),
     ("names", EQUAL, [], "", "equal texts and different labels: 1 (lines 1 (good) and 2 of b.jsonl (bad))"),
 ]
 
