@@ -37,6 +37,7 @@ _TEMPERATURE = 0.1
 _ORDINARY = (
     *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("optim", "weight_decay", "warmup_steps", "lr_scheduler_type", "label_smoothing_factor", "eval_strategy"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
 )
 """Training arguments that have no effect here."""
 _PENALTY = 30.0  # inverse strength of the regularisation, for vectors whose mean squared norm is 1

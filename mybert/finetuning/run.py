@@ -103,7 +103,6 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     task, data = load_data(settings, task, tokenizer, arguments.seed, is_first, few and is_alone)
     if few and is_first and not is_alone and few_labels.has_few_labels(task, data.splits["train"].rows):
         print("few labels: one process would train them otherwise; several processes train as usual")
-    check_slices([split for name, split in data.splits.items() if name != "train"], settings.slices)
     check_form("--suspects", settings.suspects, task, data.splits["train"].rows.column_names)
     if data.validation_features is None:
         arguments.eval_strategy, arguments.load_best_model_at_end = IntervalStrategy.NO, False
@@ -131,7 +130,10 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     compares = data.validation_features is not None
     arguments.metric_for_best_model = f"eval_{metric}" if compares else None
     arguments.greater_is_better = not metric_of(metric).is_loss if compares else None
-    return Job(settings, arguments, task, tokenizer, data, metric, StopOnSignal(STAGE))
+    job = Job(settings, arguments, task, tokenizer, data, metric, StopOnSignal(STAGE))
+    scored = [split for name, split in data.splits.items() if name != "train" or folds_of(job) is not None]
+    check_slices(scored, settings.slices)
+    return job
 
 
 def _choose_defaults(settings: FinetuneSettings, arguments: FinetuningArguments, task: Task, features: int) -> None:

@@ -24,6 +24,7 @@ from mybert import Predictor, cli
 from mybert.artifacts.staging import exclusive_lock
 from mybert.common.progress import Bar
 from mybert.finetuning import few_labels
+from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.run_data import new_task
 from mybert.finetuning.settings import FinetuneSettings
@@ -193,8 +194,17 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
         assert not read_results(tmp_path / "out")["few_labels"]
 
 
+@pytest.mark.parametrize("name", ["adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"])
+def test_an_argument_that_few_labels_would_ignore_trains_as_usual(tmp_path, name):
+    settings = FinetuneSettings(task="sentiment", model="m", train="rows.csv", output=str(tmp_path))
+    arguments = FinetuningArguments(output_dir=str(tmp_path))
+    assert few_labels.may_be_few(settings, arguments)
+    setattr(arguments, name, 0.5)
+    assert not few_labels.may_be_few(settings, arguments)
+
+
 def test_a_dry_run_plans_few_labels(opinions, words, tmp_path, capsys):
-    assert cli.main(words([*opinions[:24], *opinions[:2]], "--dry-run")) == 0
+    assert cli.main(words([*opinions[:24], *opinions[:2]], "--dry-run", "--slices", "label")) == 0
     text = capsys.readouterr().out
     assert "in 4 folds" in text and "held out" not in text and not (tmp_path / "out").exists()
     assert re.search("training features .* 26 ", text) and re.search("steps of the first run .* 8 ", text)
