@@ -228,14 +228,14 @@ class Explainer:
         return texts, places_of(ids, texts, tokenizer, feature.get("begin", begin))
 
     @torch.inference_mode()
-    def attention(self, text: Row) -> tuple[list[str], np.ndarray] | None:
-        """Attention probabilities of the first window (or choice, or text) of a row.
+    def attention(self, row: Row | Part) -> tuple[list[str], np.ndarray] | None:
+        """Attention probabilities of the first window (or choice, or text) of a row, or of the row of a part.
 
         Returns:
             The S tokens, and (layers, heads, S, S): from the token of the row to the token of the column. None if the
             model does not give them.
         """
-        part = self.predictor.part([text])
+        part = row if isinstance(row, Part) else self.predictor.part([row])
         outputs = next(self.predictor.outputs(part))
         target = Target(0, 0, "", np.ones(1), 0 if self.predictor.task.name == "multiple-choice" else None)
         (inputs,) = sequences_of(self.predictor, outputs, [target], []).inputs

@@ -1,5 +1,6 @@
 """`mybert explain`: checkpoint + rows → a prediction for each row with the words that it depends on."""
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from mybert.explanation.explainer import Explainer
 from mybert.explanation.page import write_page
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
 from mybert.inference.predict import checked_parts
+from mybert.inference.predictor import Part
 from mybert.io.files import STDIN
 
 
@@ -44,9 +46,10 @@ def explain(settings: ExplainSettings) -> dict[str, Any]:
     with staged_file(settings.output, settings.inputs, overwrite=settings.overwrite) as path:
         explainer = Explainer(settings)
         if path.suffix == ".html":
-            records = list(_records(settings, explainer))
+            first: list[tuple[int, Part]] = []
+            records = list(_records(settings, explainer, first))
             summary = _summary(records)
-            attentions, task = _attentions(explainer, records, settings.attention), explainer.predictor.task
+            attentions, task = _attentions(explainer, first), explainer.predictor.task
             write_page(path, records, attentions, settings, list(summary.items()), task)
         else:
             with path.open("w", encoding="utf-8", newline="\n") as file:
@@ -70,18 +73,23 @@ def _write_lines(settings: ExplainSettings, explainer: Explainer, file: TextIO) 
     return _summary(records)
 
 
-def _records(settings: ExplainSettings, explainer: Explainer) -> Iterator[dict[str, Any]]:
+def _records(
+    settings: ExplainSettings, explainer: Explainer, first: list[tuple[int, Part]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The explained predictions; `first` gets the numbers and the rows of those whose attention is shown."""
+    count = 0
     with Bar(desc="explaining", unit="scores") as bar:
         for part in checked_parts(settings.inputs, settings.errors, explainer.predictor):
+            if first is not None and len(first) < settings.attention:
+                usable = ((count + place, row) for place, row in part.usable_rows())
+                first += itertools.islice(usable, settings.attention - len(first))
             yield from part.records(explainer.explain(part, bar.update))
+            count += len(part.numbers)
 
 
-def _attentions(
-    explainer: Explainer, records: list[dict[str, Any]], count: int
-) -> Iterator[tuple[int, list[str], Any]]:
-    usable = [number for number, record in enumerate(records) if "error" not in record]
-    for number in usable[:count]:
-        attention = explainer.attention(records[number]["input"])
+def _attentions(explainer: Explainer, rows: list[tuple[int, Part]]) -> Iterator[tuple[int, list[str], Any]]:
+    for number, row in rows:
+        attention = explainer.attention(row)
         if attention is not None:
             yield number, *attention
 

@@ -53,6 +53,14 @@ class Part(NamedTuple):
         """The errors that are mistakes; a blank line is not."""
         return [Problem(number, message) for number, message in self.errors.items() if message != EMPTY]
 
+    def usable_rows(self) -> "Iterator[tuple[int, Part]]":
+        """The place of each usable row among all, and the row as a part."""
+        found = {number: (rows, row) for numbers, rows in self.tables for row, number in enumerate(numbers)}
+        for place, number in enumerate(self.numbers):
+            if number in found:
+                rows, row = found[number]
+                yield place, Part([number], [self.given[place]], {}, [([number], rows.select([row]))], self.unit)
+
     def records(self, predictions: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Each prediction with the place of its row, from 1, and the row as given."""
         source = {} if self.source is None else {"source": self.source}

@@ -52,6 +52,14 @@ def test_the_page_has_the_texts_in_parts_with_their_values_and_nothing_from_outs
         assert sum(one["words"]) == pytest.approx(sum(value for *_, value in one["tokens"]), abs=1e-3)
 
 
+def test_attention_is_that_of_rows_as_they_were_read(models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exported = [{"data": {"text": "a great film"}, "annotations": []}]  # of Label Studio
+    (tmp_path / "rows.json").write_text(json.dumps(exported))
+    assert cli.main(["explain", str(models("classifier")), "rows.json", "--steps", "4", "--output", "why.html"]) == 0
+    assert data_of(tmp_path / "why.html")["attention"][0]["tokens"][2] == "great"
+
+
 WORDS = ["with", "Ann", "Lee", "Rome"]
 TAGS = TokenClassification(TokenClassificationOptions(), MyBertConfig())
 
