@@ -4,7 +4,9 @@ Spans are those of spaCy, doccano, Prodigy and Label Studio, choices those of La
 of texts and labels are rows already.
 """
 
+import bisect
 import contextlib
+import functools
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +84,8 @@ def _convert(row: Mapping[str, Any], splitter: WordSplitter) -> dict[str, Any]:
                 if wrong := _problem(span, shown, text):
                     raise ValueError(wrong)
                 spans.append(span)
-            aligned = [_align(span, offsets, text) for span in spans]
+            starts, ends = ([place[side] for place in offsets] for side in (0, 1))
+            aligned = [_align(span, starts, ends, text) for span in spans]
             _refuse_overlaps(aligned, offsets, text)
         except ValueError as error:
             spans, aligned, problem = [], [], str(error)
@@ -157,11 +160,18 @@ def _in_characters(span: Span, shown: str | None, text: str) -> Span:
     """The span; in characters if the text of its annotation shows that it counts UTF-16 units, as JavaScript does."""
     if shown is None or _problem(span, shown, text) is None:
         return span
-    units = [0, *itertools.accumulate(1 + (character > "\uffff") for character in text)]
-    if span.start not in units or span.end not in units:
+    units = _utf16_places(text)
+    start, end = (bisect.bisect_left(units, place) for place in span[:2])
+    if [units[place] for place in (start, end) if place < len(units)] != [*span[:2]]:
         return span
-    converted = Span(units.index(span.start), units.index(span.end), span.label)
+    converted = Span(start, end, span.label)
     return span if _problem(converted, shown, text) else converted
+
+
+@functools.lru_cache(1)  # of the text whose spans are converted
+def _utf16_places(text: str) -> list[int]:
+    """The place of each character, and of the end, in UTF-16 units."""
+    return [0, *itertools.accumulate(1 + (character > "\uffff") for character in text)]
 
 
 def _label_studio_results(annotation: list[Any]) -> list[Any]:
@@ -175,12 +185,12 @@ def _label_studio_results(annotation: list[Any]) -> list[Any]:
     return [value for value in values if value.get("labels")]
 
 
-def _align(span: Span, offsets: list[tuple[int, int]], text: str) -> Span:
-    """The words that a span touches; raises ValueError if there are none."""
-    words = [word for word, (start, end) in enumerate(offsets) if start < span.end and end > span.start]
-    if not words:
+def _align(span: Span, starts: list[int], ends: list[int], text: str) -> Span:
+    """The words that a span touches, of words with these ascending places; raises ValueError if there are none."""
+    first, end = bisect.bisect_right(ends, span.start), bisect.bisect_left(starts, span.end)
+    if first >= end:
         raise ValueError(f"the span {span.start} to {span.end} ({span.label}) holds no word: {short(text)}")
-    return Span(words[0], words[-1] + 1, span.label)
+    return Span(first, end, span.label)
 
 
 def _refuse_overlaps(spans: list[Span], offsets: list[tuple[int, int]], text: str) -> None:
