@@ -9,6 +9,7 @@ from mybert.common.errors import UserError, short
 from mybert.common.json_io import parse_json, unwritable
 from mybert.common.quantities import counted
 from mybert.io.files import open_file
+from mybert.rows.label_columns import of_cell
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 _ROWS = Features(
@@ -19,6 +20,14 @@ _ROWS = Features(
         "answers": {"text": List(Value("string")), "answer_start": List(Value("int64"))},
     }
 )
+
+
+def answers_of(value: Any) -> Any:
+    """Answers in a cell of a table, or in a list as in SQuAD's files, as {text, answer_start}; others as given."""
+    value = of_cell(value) if isinstance(value, str) else value
+    if isinstance(value, list) and all(isinstance(one, dict) and {"text", "answer_start"} <= {*one} for one in value):
+        return {name: [one[name] for one in value] for name in ("text", "answer_start")}
+    return value
 
 
 def answer_messages(answers: Any, context: str) -> list[str]:

@@ -27,7 +27,8 @@ from mybert.common.quantities import counted
 from mybert.common.text_windows import window_count
 from mybert.io.files import file_format
 from mybert.rows.splits import Problem, text_problem
-from mybert.rows.squad import answer_messages, read_nested
+from mybert.rows.squad import answer_messages, answers_of, read_nested
+from mybert.rows.tables import with_column
 from mybert.tasks.base import ColumnNames, Prediction, Task
 from mybert.tasks.bootstrap_scores import Scores, best_cut
 from mybert.tasks.features import ROW, map_rows
@@ -62,6 +63,13 @@ class QuestionAnswering(Task):
     def read(self, path: Path) -> tuple[Dataset, None, str] | None:
         rows = read_nested(path) if file_format(path).kind == ".json" else None
         return None if rows is None else (rows, None, "")
+
+    def prepare(self, rows: Dataset) -> Dataset:
+        """Reads answers in cells of a table and in lists."""
+        answers = rows["answers"][:] if "answers" in rows.column_names else ()
+        if all(isinstance(one, dict | None) for one in answers):
+            return rows
+        return with_column(rows.remove_columns("answers"), "answers", list(map(answers_of, answers)))
 
     def check_rows(self, rows: Dataset, training: bool) -> list[Problem]:
         problems = []

@@ -73,6 +73,19 @@ def test_a_squad_file_becomes_rows(tmp_path):
     assert task().read(path) is None
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [{"text": "good film", "answer_start": 4}],
+        '{"text": ["good film"], "answer_start": [4]}',
+        "{'text': array(['good film'], dtype=object), 'answer_start': array([4], dtype=int32)}",
+    ],
+)
+def test_answers_may_be_a_list_or_a_cell_of_a_table(answers):
+    rows = task().prepare(Dataset.from_list([{**ROW, "answers": answers}]))
+    assert rows["answers"][:] == [ROW["answers"]]
+
+
 def test_the_target_of_a_window_is_the_answer_or_cls_and_decodes_to_the_answer(tiny_checkpoint):
     tokenizer = MyBertTokenizer.from_pretrained(tiny_checkpoint)
     words = ["the"] * 40
