@@ -182,9 +182,7 @@ class Task(ABC):
         optional = self.optional if trained is None else frozenset()
         columns, absent, unnamed = choose_columns(names, wanted, given, optional)
         problems = [f"--columns names {short(c)} twice" for c, times in Counter(columns.values()).items() if times > 1]
-        known = {**self.inputs, **self.targets, **self.alternatives}
-        if unknown := [f"{role}={column}" for role, column in given.items() if role not in known]:
-            problems.append(f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}")
+        problems += self.unknown_roles()
         if absent or unnamed:
             stored = [role for role in given if trained is not None and role in wanted and given[role] not in names]
             asked = [*stored, *unnamed] if self.asks else []
@@ -192,6 +190,13 @@ class Task(ABC):
         if problems:
             raise MissingColumns("; ".join(problems))
         return columns
+
+    def unknown_roles(self) -> list[str]:
+        """The message about roles in `--columns` that the task does not have; empty if it has all."""
+        known = {**self.inputs, **self.targets, **self.alternatives}
+        given = self.options.given_columns().items()
+        unknown = [f"{role}={column}" for role, column in given if role not in known]
+        return [f"--columns {' '.join(unknown)}: {self.name} has the columns {', '.join(known)}"] if unknown else []
 
     def column_roles(self, names: Sequence[str], labelled: bool) -> ColumnNames:
         """Usual names by role, for rows with the columns `names`."""

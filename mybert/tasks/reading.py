@@ -70,6 +70,8 @@ def read_split(name: str, task: Task, labelled: bool = True, split: str = "train
     """The columns of a task, with its targets if `labelled`, converted if `prepared`; see `load_table`."""
     table = load_table(name, task, split)
     if table.note is not None:  # the task's reader has applied --columns
+        if problems := task.unknown_roles():
+            raise UserError(problems[0])
         task = dataclasses.replace(task, options=dataclasses.replace(task.options, columns=[]))
     rows, columns = task.by_role(read_argilla(table.rows), name, labelled)
     usual = [name for role in task.targets if role in columns for name in task.targets[role]]

@@ -75,7 +75,11 @@ class TokenClassification(Task):
     def find_columns(self, names: Sequence[str], source: str, labelled: bool) -> dict[str, str]:
         """As for every task; numbers of columns are left to `read_columns`."""
         given = self.options.given_columns()
-        kept = [f"{role}={column}" for role, column in given.items() if column in names or not column.isdecimal()]
+        kept = [
+            f"{role}={column}"
+            for role, column in given.items()
+            if column in names or not column.isdecimal() or role not in ("tokens", "tags")
+        ]
         task = dataclasses.replace(self, options=dataclasses.replace(self.options, columns=kept))
         return super(TokenClassification, task).find_columns(names, source, labelled)
 

@@ -6,12 +6,20 @@ import random
 import pytest
 from new_tasks import task_of
 
+from mybert.common.errors import UserError
 from mybert.rows.conll import read_columns
 from mybert.tasks.reading import read_split
 
 WORDS = ["Die", "FC", "Bayern", "1", "2", "10\u00a0000", "U.S.", "#tag", "O'Neill", '"', ",", "-", "東京"]
 TAGS = ["O", "O", "O", "B-ORG", "I-ORG", "B-LOC"]
 task = functools.partial(task_of, "token-classification")
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.conll", "a\tO\n"), ("a.jsonl", '{"tokens": ["a"], "tags": ["O"]}')])
+def test_a_role_that_the_task_does_not_have_is_refused(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match="--columns wrod=1: token-classification has the columns tokens, tags, text"):
+        read_split(str(tmp_path / name), task(columns=["wrod=1"]))
 
 
 def sentences(seed: int, count: int = 30) -> list[tuple[list[str], list[str]]]:
