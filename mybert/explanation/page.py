@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from modeling_mybert.entities_mybert import entity_spans, read_tags
-from mybert.common.errors import excerpt
-from mybert.common.quantities import counted
+from mybert.common.errors import excerpt, warn_once
+from mybert.common.quantities import counted, with_unit
 from mybert.explanation.settings import INTEGRATED_GRADIENTS, ExplainSettings
 from mybert.reports.components import Page, printable
 from mybert.reports.prediction_table import packed
@@ -163,14 +163,18 @@ def _short(gap: str) -> str:
 
 
 def _attention(attentions: Iterable[tuple[int, list[str], np.ndarray]]) -> list[dict[str, Any]]:
-    """Probabilities as bytes: 255 is 1."""
-    shown, size = [], 0
+    """Probabilities as bytes: 255 is 1. Rows for which the page has no room are left out, with a warning."""
+    shown, size, left_out = [], 0, 0
     for record, tokens, values in attentions:
+        if size + values.size > _ATTENTION_BYTES:
+            left_out += 1
+            continue
         size += values.size
-        if size > _ATTENTION_BYTES:
-            break
         content = base64.b64encode((values * 255).round().astype(np.uint8).tobytes()).decode()
         layers, heads = values.shape[:2]
         tokens = [printable(token) for token in tokens]
         shown.append({"record": record, "tokens": tokens, "layers": layers, "heads": heads, "values": content})
+    if left_out:
+        room = with_unit(_ATTENTION_BYTES, "B")
+        warn_once("the page lacks the attention of %s: it has room for %s", counted(left_out, "long row"), room)
     return shown

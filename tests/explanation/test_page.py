@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 
+import numpy as np
 import pytest
 from json_files import write_lines
 
@@ -58,6 +59,14 @@ def test_attention_is_that_of_rows_as_they_were_read(models, tmp_path, monkeypat
     (tmp_path / "rows.json").write_text(json.dumps(exported))
     assert cli.main(["explain", str(models("classifier")), "rows.json", "--steps", "4", "--output", "why.html"]) == 0
     assert data_of(tmp_path / "why.html")["attention"][0]["tokens"][2] == "great"
+
+
+def test_a_row_whose_attention_has_no_room_is_left_out_with_a_warning(tmp_path, caplog):
+    rows = [(number, ["a"] * size, np.ones((2, 4, size, size))) for number, size in enumerate((900, 3))]
+    settings = ExplainSettings(model="m", inputs=["rows.jsonl"], output=str(tmp_path / "why.html"))
+    write_page(tmp_path / "why.html", [{"line": 1, "error": "none"}] * 2, rows, settings, [], TAGS)
+    assert [one["record"] for one in data_of(tmp_path / "why.html")["attention"]] == [1]
+    assert "the page lacks the attention of 1 long row" in caplog.text
 
 
 WORDS = ["with", "Ann", "Lee", "Rome"]
