@@ -5,9 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import log
+from math import ceil, log
 from typing import Any, NamedTuple
 from zlib import crc32
+
+import numpy as np
 
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
@@ -27,7 +29,7 @@ _KEYWORDS = (2, 6)  # words of a query of keywords
 _HEADING = re.compile(r"(#{1,6}\s+)?([^\n]{3,80}?)[\s#]*")
 _ENDS = (".", "?", "!", ":", ";", ",", "。", "\uff1f", "\uff01")
 _QUESTION = ("?", "\uff1f", "\u061f")  # also of Chinese and Arabic
-_SKETCH = 3  # hashes by which near duplicates are found
+_COUNTED = 1 << 22  # different word pairs whose texts are counted; more are counted together
 
 
 class Passage(NamedTuple):
@@ -114,22 +116,31 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def without_near_duplicates(texts: Sequence[str]) -> list[int]:
-    """The places of the texts that are not nearly equal to an earlier one: by Jaccard similarity of word pairs."""
+    """The places of the texts that are not nearly equal to an earlier one: by Jaccard similarity of word pairs.
+
+    Of frequent pairs all texts would be compared, so the rarest are; see `mybert.rows.similar_rows`.
+    """
+    plain = [plain_text(text) for text in texts]
+    pairs = [
+        np.unique([crc32(" ".join(pair).encode(errors="surrogatepass")) for pair in pairwise(text.split())])
+        for text in plain
+    ]
+    counts = np.bincount(np.concatenate([np.array([], dtype=np.int64), *pairs]).astype(np.int64) % _COUNTED)
     kept: list[int] = []
     having: dict[int, list[frozenset[int]]] = {}
     seen = set()
-    for place, text in enumerate(texts):
-        plain = plain_text(text)
-        if plain in seen:
+    for place, (text, some) in enumerate(zip(plain, pairs, strict=True)):
+        if text in seen:
             continue
-        seen.add(plain)
-        pairs = frozenset(crc32(" ".join(pair).encode(errors="surrogatepass")) for pair in pairwise(plain.split()))
-        sketch = sorted(pairs)[:_SKETCH]
-        others = [other for key in sketch for other in having.get(key, ())]
-        if any(len(pairs & other) >= SIMILAR * len(pairs | other) for other in others):
+        seen.add(text)
+        frequencies = counts[some.astype(np.int64) % _COUNTED]
+        rarest = np.lexsort((some, frequencies))[: len(some) - ceil(SIMILAR * len(some)) + 1]
+        keys, own = some[rarest[frequencies[rarest] > 1]].tolist(), frozenset(some.tolist())
+        others = {id(other): other for key in keys for other in having.get(key, ())}
+        if any(len(own & other) >= SIMILAR * len(own | other) for other in others.values()):
             continue
-        for key in sketch:
-            having.setdefault(key, []).append(pairs)
+        for key in keys:
+            having.setdefault(key, []).append(own)
         kept.append(place)
     return kept
 

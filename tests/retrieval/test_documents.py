@@ -3,6 +3,7 @@
 import random
 import unicodedata
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from json_files import write_lines
@@ -10,6 +11,7 @@ from json_files import write_lines
 from mybert.retrieval.documents import Miner, read_passages, without_near_duplicates
 from mybert.retrieval.negatives import add_negatives
 from mybert.retrieval.pairs import Pair, Pairs
+from mybert.rows.similar_rows import SIMILAR
 
 WORDS = [a + b for a in "bdfgklmnprst" for b in ("aro", "enu", "ilo", "osa", "umi")]
 
@@ -82,6 +84,18 @@ def test_headings_of_plain_text_are_queries_for_their_sections(tmp_path):
         "How to open a file": "Call the function open with the name of the file.",
         "Closing a file": "Call the method close, or use the statement with.",
     }
+
+
+def test_near_duplicates_are_those_that_comparing_all_texts_finds():
+    draw = random.Random(0)
+    texts = [[draw.choice(WORDS) for _ in range(40)] for _ in range(150)]
+    texts += [[draw.choice(WORDS) if draw.random() < 0.07 else word for word in text] for text in texts]
+    kept: dict[int, set] = {}
+    for place, pairs in enumerate({*pairwise(text)} for text in texts):
+        if all(len(pairs & other) < SIMILAR * len(pairs | other) for other in kept.values()):
+            kept[place] = pairs
+    assert 150 < len(kept) < 250
+    assert without_near_duplicates([" ".join(text) for text in texts]) == [*kept]
 
 
 def test_near_duplicates_are_left_out():
