@@ -112,9 +112,14 @@ def _has_json_lines(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
     return bool(head) and head[-1].lstrip().startswith("{") and is_json(head[-1]), chain(head, lines)
 
 
+def open_dataset(source: Source) -> Any:
+    """The rows of a data set of the Hub, streamed, or of a folder written by `save_to_disk`."""
+    return open_hub(source.name, streaming=True) if source.kind == "hub" else open_saved(source.name)
+
+
 def _dataset_records(source: Source, column: TextColumn, with_other_columns: bool) -> Iterator[Record]:
-    """Rows of a data set of the Hub, streamed, or of a folder written by `save_to_disk`."""
-    data = open_hub(source.name, streaming=True) if source.kind == "hub" else open_saved(source.name)
+    """Rows of a data set."""
+    data = open_dataset(source)
     if data.column_names is not None:
         column.check(source.name, data.column_names)
         data = data if with_other_columns else data.select_columns([column.name])

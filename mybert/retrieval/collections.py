@@ -5,13 +5,14 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, short, short_list
 from mybert.common.quantities import counted
-from mybert.io.documents import Problems, read_documents
+from mybert.io.documents import Problems, open_dataset, read_documents
 from mybert.io.files import STDIN, file_format, is_unicode, open_text
-from mybert.io.record_formats import READERS, TextColumn
+from mybert.io.record_formats import READERS, Record, TextColumn
 from mybert.io.sources import Source, find_sources
 from mybert.rows.tables import usual_columns
 
@@ -30,6 +31,8 @@ _DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
 _TREC = ("<doc", "<top", "<?xml")  # other texts may begin with another tag
 _TOPIC = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"<(\w+)[^>]*>([^<]*)")
+_TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
+_DATA_SETS = ("dataset", "hub")
 _TOPIC_WORDS = re.compile(r"^\s*(Number|Topic):?\s*", re.IGNORECASE)
 
 
@@ -154,15 +157,24 @@ def _tagged(name: str) -> Iterator[_Row]:
     with open_text(name) as file:
         content = file.read()
     for number, match in enumerate(_DOCUMENT.finditer(content), 1):
-        fields: dict[str, str] = {}
-        for tag, text in _FIELD.findall(match[1]):
-            fields[tag.lower()] = joined(fields.get(tag.lower(), ""), " ".join(text.split()))
-        title = fields.pop("title", "") or fields.pop("headline", "")
-        key = fields.pop("docno", None)
-        yield key, title, " ".join(text for text in fields.values() if text), f"document {number}"
+        key, others = _taken(match[1], "docno")
+        title, rest = _taken(others, "title")
+        if not title:
+            title, rest = _taken(others, "headline")
+        yield key, title, _untagged(rest), f"document {number}"
     for number, match in enumerate(_TOPIC.finditer(content), 1):
         fields = {tag.lower(): " ".join(_TOPIC_WORDS.sub("", text).split()) for tag, text in _FIELD.findall(match[1])}
         yield fields.get("num"), "", fields.get("title") or fields.get("desc", ""), f"topic {number}"
+
+
+def _taken(content: str, name: str) -> tuple[str, str]:
+    """The text of the elements called `name`, and the content without them."""
+    elements = re.compile(rf"<{name}\b[^>]*>(.*?)</{name}>", re.DOTALL | re.IGNORECASE)
+    return _untagged(" ".join(elements.findall(content))), elements.sub(" ", content)
+
+
+def _untagged(content: str) -> str:
+    return " ".join(_TAG.sub(" ", content).split())
 
 
 def _table(source: Source, problems: Problems) -> Iterator[_Row]:
@@ -179,7 +191,11 @@ def _table(source: Source, problems: Problems) -> Iterator[_Row]:
         yield None if key is None else id_of(key), title if isinstance(title, str) else "", document.text, place
 
 
-def _peek(source: Source) -> Iterable[Any]:
+def _peek(source: Source) -> Iterable[Record]:
+    """The first records of a source with columns."""
+    if source.kind in _DATA_SETS:
+        rows = itertools.islice(open_dataset(source), 1)
+        return (Record(number, row, unit="row") for number, row in enumerate(rows))
     return itertools.islice(READERS[source.kind](source.name), 100) if source.kind in READERS else ()
 
 
@@ -225,8 +241,13 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
 def _judgements(name: str, problems: Problems) -> Iterator[tuple[str, str, str, Any]]:
     """Place, query, document and grade of each row."""
     kind = file_format(name).kind
-    if kind in READERS and kind not in (".tsv", ".csv"):
-        for number, fields, problem, detail, unit in READERS[kind](name):
+    records: Iterable[Record] = ()
+    if not Path(name).is_file() and (source := find_sources([name])[0]).kind in _DATA_SETS:
+        records = (Record(number, row, unit="row") for number, row in enumerate(open_dataset(source), 1))
+    elif kind in READERS and kind not in (".tsv", ".csv"):
+        records = READERS[kind](name)
+    if records:
+        for number, fields, problem, detail, unit in records:
             place = f"{unit} {number}"
             if problem:
                 problems.report(name, place, problem, detail)

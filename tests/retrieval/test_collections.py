@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from datasets import Dataset
 
 from mybert.io.documents import read_documents
 from mybert.retrieval.collections import Texts, read_judgements, read_texts
@@ -35,6 +36,23 @@ def test_documents_are_read_in_every_format(tmp_path, name):
     found = read_texts([str(tmp_path / name)], "documents")
     assert found == EXPECTED
     assert found.passages() == ["Cats They sleep.", "Dogs run."]
+
+
+def test_data_sets_are_collections(tmp_path):
+    rows = [json.loads(line) for line in BEIR.splitlines()]
+    Dataset.from_list(rows).save_to_disk(str(tmp_path / "corpus"))
+    assert read_texts([str(tmp_path / "corpus")], "documents") == EXPECTED
+    Dataset.from_list([{"query-id": "q1", "corpus-id": "d2", "score": 2}]).save_to_disk(str(tmp_path / "qrels"))
+    assert read_judgements(str(tmp_path / "qrels"), ["q1"], ["d1", "d2"]).grades == {"q1": {"d2": 2}}
+
+
+def test_text_after_a_tag_and_a_sign_in_a_document_of_trec_is_kept(tmp_path):
+    (tmp_path / "fbis.txt").write_text(
+        "<DOC><DOCNO> F1 </DOCNO><HEADLINE><P>A title</P></HEADLINE>\n<!-- 7 --><TEXT>\nLanguage: "
+        "<F P=105>English</F>\nCats sleep if a < b, and <B>dogs</B> run.\n</TEXT></DOC>"
+    )
+    texts = ["Language: English Cats sleep if a < b, and dogs run."]
+    assert read_texts([str(tmp_path / "fbis.txt")], "documents") == Texts(["F1"], ["A title"], texts)
 
 
 def test_a_text_file_is_a_document_with_its_name_as_id_as_in_an_index(tmp_path):
