@@ -113,7 +113,7 @@ def _documents(settings: IndexSettings, skipped: Counter[str]) -> Iterator[Index
     )
     for document in documents:
         columns, place = dict(document.others), f"line {document.line}"
-        given = [name for name, value in columns.items() if value is not None]
+        given = [name for name, value in columns.items() if value is not None and str(value).strip()]
         key = next((id_of(columns.pop(name)) for name in usual_columns(given, IDS)), None)
         if key is None:
             key = document.source if document.is_file else f"{document.source}:{document.line}"

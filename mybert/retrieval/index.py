@@ -23,9 +23,11 @@ from mybert.retrieval.segments import Segment, write_segment
 from mybert.retrieval.settings import FIXED, IndexSettings
 from mybert.retrieval.store import Place, SegmentStore
 from mybert.retrieval.words import Analyzer, Postings, Words, best_positive, best_rows, guess_language
+from mybert.settings.declare import as_list
 from tokenization.word_counting import batches
 
 _DEPTH = RERANKED  # passages of each ranking that are combined
+_DEEPER = 8  # times as many passages, if these are of too few documents
 _SAMPLE = 1000  # passages that show how much cosines differ
 _BATCH = 4_000_000  # characters that are encoded before they are written
 
@@ -67,11 +69,13 @@ class Index:
             sample: documents that show the language, and how much BM25 counts.
         """
         path = str(Path(settings.model).resolve()) if Path(settings.model).exists() else settings.model
-        encoder, texts = Encoder(path, **options), [document.text for document in sample]
+        texts = [document.text for document in sample]
+        language = Analyzer(settings.language or guess_language(texts)).language
+        encoder = Encoder(path, **options)
         titles = [document.title for document in sample]
         weight = balance(titles, texts, encoder.queries, encoder.passages, encoder.start_weight)
         made = {name: getattr(settings, name) for name in FIXED}
-        chosen = {"language": settings.language or guess_language(texts), "words_weight": weight}
+        chosen = {"language": language, "words_weight": weight}
         sizes = passage_sizes(settings.passage_tokens, settings.overlap, encoder)
         chosen |= dict(zip(("passage_tokens", "overlap"), sizes, strict=True))
         SegmentStore.create(folder, settings, identity(path), made | chosen)
@@ -141,18 +145,18 @@ class Index:
             raise UnusableQuery(f"top_k: expected 1 or more, found {top_k}")
         self.store.refresh()
         allowed = self.store.allowed(where or {})
-        rows, scores = self._ranked(query, mode, allowed, max(_DEPTH, 5 * top_k))
-        hits: list[Hit] = []
-        seen: set[tuple[str, int]] = set()
-        for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            segment, passage = self.store.passage(row)
-            document = segment.folder.name, passage["document"]
-            if reranker is None and document in seen:
-                continue
-            seen.add(document)
-            hits.append(_hit(segment, passage, score))
-            if reranker is None and len(hits) == top_k:
-                break
+        depth = max(_DEPTH, 5 * top_k)
+        rows, scores = self._ranked(query, mode, allowed, depth)
+        if reranker is None:
+            best = self.store.of_documents(rows)
+            while len(best) < min(top_k, len(self)) and len(rows) == depth:  # long documents have many passages
+                depth *= _DEEPER
+                rows, scores = self._ranked(query, mode, allowed, depth)
+                best = self.store.of_documents(rows)
+            rows, scores = rows[best[:top_k]], scores[best[:top_k]]
+        hits = [
+            _hit(*self.store.passage(row), score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+        ]
         if reranker is not None:
             hits = self._reranked(query, hits, reranker)[:top_k]
         for hit in hits:
@@ -166,7 +170,9 @@ class Index:
         return [_hit(*self.store.passage(row), score=0.0) for row in some.tolist()]
 
     def add(
-        self, documents: Iterable[IndexedDocument | Mapping[str, Any]], progress: Progress | None = None
+        self,
+        documents: IndexedDocument | Mapping[str, Any] | Iterable[IndexedDocument | Mapping[str, Any]],
+        progress: Progress | None = None,
     ) -> dict[str, int]:
         """Adds documents; one with the id of another replaces it, and an equal one is left as it is.
 
@@ -179,6 +185,7 @@ class Index:
         Returns:
             The numbers of documents `added`, `replaced` and `unchanged`, and of `passages`.
         """
+        documents = [documents] if isinstance(documents, IndexedDocument | Mapping) else documents
         counts = {"added": 0, "replaced": 0, "unchanged": 0, "passages": 0}
         with self.store.writing():
             known = self.store.known()
@@ -207,14 +214,14 @@ class Index:
         self.store.manifest["job"] = job
         self.store.commit(self.store.manifest["segments"])
 
-    def delete(self, ids: Iterable[str], missing: str = "strict") -> int:
+    def delete(self, ids: str | Iterable[str], missing: str = "strict") -> int:
         """Deletes documents; returns their number.
 
         Args:
             missing: `strict` raises a UserError for an id that is not in the index; `skip` leaves it out.
         """
         with self.store.writing():
-            known, ids = self.store.known(), list(dict.fromkeys(map(str, ids)))
+            known, ids = self.store.known(), list(dict.fromkeys(map(str, as_list(ids))))
             if (unknown := [key for key in ids if key not in known]) and missing == "strict":
                 path = next((key for key in known if key.endswith(f"/{unknown[0]}")), None)
                 hint = f"; {short(path)} is there, since the id of a file is its path" if path else ""

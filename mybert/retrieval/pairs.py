@@ -152,6 +152,11 @@ def _columns(name: str, present: Sequence[str], given: Mapping[str, str]) -> _Co
     columns, absent, unnamed = choose_columns(present, ROLES, given, optional=("negatives", "score"))
     if absent or unnamed:
         raise UserError(lacking_columns(name, present, absent, unnamed, list(unnamed)))
+    if (columns["query"], columns.get("score"), "score" in given) == ("premise", "label", False):
+        raise UserError(
+            f"{name}: the column 'label' of premises and hypotheses names classes, which are no grades; keep the rows "
+            "of entailment, without the column"
+        )
     negatives = [columns["negatives"]] if "negatives" in columns else []
     negatives += [column for column in present if _NUMBERED.fullmatch(column) and column not in columns.values()]
     return _Columns(columns["query"], columns["positive"], negatives, columns.get("score"))

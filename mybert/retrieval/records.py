@@ -68,6 +68,8 @@ def as_document(given: IndexedDocument | Mapping[str, Any]) -> IndexedDocument:
     """A document that may be given as a dictionary of its columns."""
     if isinstance(given, IndexedDocument):
         return given
+    if not isinstance(given, Mapping):
+        raise UserError(f"a document needs an id and a text, found {short(given)}")
     columns = dict(given)
     key, text, title = columns.pop("id", None), columns.pop("text", None), columns.pop("title", None)
     if key is None or not isinstance(text, str):

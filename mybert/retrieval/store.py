@@ -64,6 +64,15 @@ class SegmentStore:
         number = int(np.searchsorted(self.starts, row, side="right")) - 1
         return self.segments[number], self.segments[number].passage(row - int(self.starts[number]))
 
+    def of_documents(self, rows: np.ndarray) -> np.ndarray:
+        """The places in `rows` of the first passage of each document."""
+        numbers = np.searchsorted(self.starts, rows, side="right") - 1
+        documents = numbers << 32
+        for number in np.unique(numbers).tolist():
+            own = numbers == number
+            documents[own] += self.segments[number].document_of[rows[own] - self.starts[number]]
+        return np.sort(np.unique(documents, return_index=True)[1])
+
     def by_segment(self, rows: np.ndarray) -> Iterator[tuple[Segment, np.ndarray]]:
         """Each segment with those of the passages, in ascending order, that it has, by its own numbers."""
         bounds = np.searchsorted(rows, self.starts)

@@ -191,6 +191,25 @@ def test_a_hybrid_search_compares_few_vectors(tmp_path, encoder, monkeypatch):
     assert sum(compared) <= 2 * 5 + 2 * 5 + 5  # candidates of the graph; what it and BM25 have found
 
 
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "words"])
+def test_a_document_of_many_passages_hides_no_others(tmp_path, encoder, mode):
+    long = {"id": "long", "text": "Birds hide. " * 1500}
+    rows = [long, *({"id": f"d{number}", "text": f"birds hide in rain {number}"} for number in range(8))]
+    index = index_of(tmp_path / "index", encoder, rows, passage_tokens=16, overlap=0)
+    assert index.passages > 200 and len(set(ids(index.search("birds hide", mode=mode)))) == 5
+    assert len(index.search("birds hide", mode=mode, top_k=20)) == 9
+
+
+def test_single_documents_and_ids_and_empty_ids(tmp_path, encoder):
+    (tmp_path / "rows.csv").write_text("id,text\n,cats\n,dogs\n1,birds\n2,fish\n12,rain\n")
+    mybert.build_index(encoder, str(tmp_path / "rows.csv"), output=str(tmp_path / "index"), language="en")
+    index = Index(tmp_path / "index")
+    assert index.add({"id": "new", "text": "a park"})["added"] == 1
+    assert index.delete("12") == 1
+    found = {key for query in ("cats", "dogs", "birds", "fish", "park") for key in ids(index.search(query))}
+    assert found == {f"{tmp_path / 'rows.csv'}:{line}" for line in (2, 3)} | {"1", "2", "new"}
+
+
 def test_everything_deleted_finds_nothing_and_can_be_added_again(tmp_path, encoder):
     index = index_of(tmp_path / "index", encoder, DOCUMENTS[:3])
     index.delete(["d0", "d1", "d2"])

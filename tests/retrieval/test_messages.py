@@ -79,6 +79,7 @@ OF_PYTHON = [
         (lambda index, name=name: index.add([{"id": "new", "text": "fish", name: "\ud800"}]), "half a surrogate pair")
         for name in ("id", "title", "text", "lang")
     ),
+    (lambda index: index.add("fish"), "a document needs an id and a text, found 'f'"),
     (lambda index: index.search("caf\ud800"), "half of a surrogate pair"),
     (lambda index: index.search("cats", top_k=0), "top_k: expected 1 or more, found 0"),
     (lambda _: FinetuneSettings(model="m", output="out", task="ner"), "missing --train: the rows to train on$"),
@@ -201,6 +202,7 @@ OF_ROWS = [  # words, the rows of given.jsonl, and message
         for row, columns, message in (
             ({"query": "q", "other": "p"}, "", "no column for 'positive' … --columns positive=COLUMN"),
             ({"query": " ", "positive": "p"}, "", f"line 1: 'query' has no text{LEFT_OUT}"),
+            ({"premise": "p", "hypothesis": "q", "label": 0}, "", "names classes, which are no grades; keep the rows"),
             ({"query": "q", "positive": None}, "", f"line 1: 'positive' has no text{LEFT_OUT}"),
             ({"query": "q", "positive": "p", "score": "high"}, "", f"line 1: 'score' is no number ('high'){LEFT_OUT}"),
             ({"query": "q", "positive": "p", "score": "nan"}, "", f"line 1: 'score' is no number ('nan'){LEFT_OUT}"),
