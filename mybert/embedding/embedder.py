@@ -136,10 +136,9 @@ class Embedder:
         Raises:
             UserError: the checkpoint has no such prompt.
         """
-        name = name or self.settings.prompt_name
-        if self.settings.prompt is not None:
+        if name is None and self.settings.prompt is not None:
             return self.settings.prompt
-        return self.modules.prompt(name)
+        return self.modules.prompt(name or self.settings.prompt_name)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Number of tokens of each text, special tokens included."""

@@ -102,6 +102,8 @@ class EmbedSettings(TextInputs, EngineOption, ResumeOptions, EncodingSettings):
         super().__post_init__()
         check(self, "output", Path(self.output).suffix in FORMATS, f"a file name with {' or '.join(FORMATS)}")
         self.check_files(self.inputs)
+        words = "with --pooling words, which reads texts as they are; remove it"
+        check_effect(self, "prompt prompt_name", self.pooling != "words", words)
         if self.pooling == "words" and Path(self.output).suffix == ".npy":
             raise UserError(f"--output {self.output}: .npy cannot store the words; name a .parquet or .jsonl file")
         if self.pooling == "words" and self.long_texts == "truncate":

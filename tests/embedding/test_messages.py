@@ -69,6 +69,7 @@ def write_vectors(folder) -> None:
 
 OF_EMBED = [  # words of a command that writes new.npy, and message; " … " in a message stands for anything
     ("plain texts.txt --pooling words", ".npy cannot store the words"),
+    ("plain texts.txt --pooling words --prompt a", "--prompt has no effect with --pooling words"),
     ("plain bytes.txt", "bytes.txt, line 2: not UTF-8"),
     ("plain blank.txt", "the inputs hold no text … ; check them and --text-column"),
     ("plain long.txt", "long.txt, line 1: more than 64 tokens (65; --long-texts window splits"),

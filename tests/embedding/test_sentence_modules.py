@@ -162,8 +162,10 @@ def test_prompts_are_those_of_the_folder(encoder, mode, pools_prompt):
     prompts = {"query": "find: ", "passage": "a passage says "}
     folder = encoder(Pooling(32, mode, include_prompt=pools_prompt), prompts=prompts, default_prompt_name="passage")
     check_prompts(folder, {}, *({"prompt_name": name} for name in prompts))
-    own = Embedder(str(folder), device="cpu", prompt="so: ").texts(TEXTS)
-    assert np.abs(own - reference(folder, prompt="so: ")).max() < 1e-5
+    embedder = Embedder(str(folder), device="cpu", prompt="so: ")
+    assert np.abs(embedder.texts(TEXTS) - reference(folder, prompt="so: ")).max() < 1e-5
+    named = embedder.texts(TEXTS, prompt_name="query")
+    assert np.abs(named - reference(folder, prompt="find: ")).max() < 1e-5
 
 
 def test_an_encoder_in_a_folder_of_its_own_is_read(encoder):
