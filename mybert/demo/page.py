@@ -14,6 +14,7 @@ import torch
 
 from mybert.common.errors import UserError, needing
 from mybert.common.hub import name_for_others
+from mybert.common.quantities import counted
 from mybert.demo.files import TEXT_FILES, answer_file, read_texts
 from mybert.demo.heads import TITLE, Answer, Head, heads_of
 from mybert.explanation.similarity import SimilarityPredictor
@@ -241,7 +242,10 @@ def _search_tab(heads: dict[str, Head]) -> None:
         with _shown_errors(path):
             documents, line = read_texts(path, name)
             texts = [document.text for document in documents]
-            return (texts, [_vectors(predictor, texts) for predictor in predictors]), line
+            vectors = [_vectors(one, texts, one.embedder.modules.document_prompt()) for one in predictors]
+            longer = max(one.embedder.truncated for one in predictors)
+            line += f"; the beginnings of {counted(longer, 'longer text')} are read" if longer else ""
+            return (texts, vectors), line
 
     def search(texts: tuple[list[str], list[torch.Tensor]] | None, words: str) -> Any:
         words = _plain(words)
@@ -250,7 +254,8 @@ def _search_tab(heads: dict[str, Head]) -> None:
         lines, vectors = texts
         results = []
         for predictor, some in zip(predictors, vectors, strict=True):
-            top = (some @ _vectors(predictor, [words])[0]).topk(min(_TOP, len(lines)))
+            prompt = "query" if predictor.embedder.modules.query_prompt() else None
+            top = (some @ _vectors(predictor, [words], prompt)[0]).topk(min(_TOP, len(lines)))
             results.append([[round(score, 4), lines[i]] for score, i in zip(*(t.tolist() for t in top), strict=True)])
         return _outputs(results)
 
@@ -264,5 +269,7 @@ def _outputs(values: list[Any]) -> Any:
     return values if len(values) > 1 else values[0]
 
 
-def _vectors(predictor: SimilarityPredictor, texts: list[str]) -> torch.Tensor:
-    return torch.nn.functional.normalize(torch.from_numpy(predictor.embedder.texts(texts)))
+def _vectors(predictor: SimilarityPredictor, texts: list[str], prompt_name: str | None) -> torch.Tensor:
+    predictor.embedder.truncated = 0
+    vectors = predictor.embedder.texts(texts, prompt_name=prompt_name)
+    return torch.nn.functional.normalize(torch.from_numpy(vectors))

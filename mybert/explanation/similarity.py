@@ -56,7 +56,8 @@ class SimilarityPredictor(Predictor):
         super().__init__(settings)
 
     def _load(self, settings: PredictorSettings) -> Finetuned:
-        encoding = EncodingSettings(settings.model, device=settings.device, dtype=settings.dtype)
+        options = {"device": settings.device, "dtype": settings.dtype}
+        encoding = EncodingSettings(settings.model, long_texts="truncate", **options)
         self.embedder = embedder = Embedder(encoding, checkpoint=self._checkpoint)
         embedder.check_pooling()
         if embedder.default_prompt or embedder.modules.lower_case:

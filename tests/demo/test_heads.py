@@ -3,13 +3,15 @@
 import csv
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from json_files import write_lines
+from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer, BertForPreTraining
 
-from mybert import Index, Predictor, UserError, build_index
+from mybert import Embedder, Index, Predictor, UserError, build_index
 from mybert.demo.files import answer_file, read_texts
 from mybert.demo.heads import heads_of, of_all_windows, parts
 from tokenization import MyBertTokenizer
@@ -181,6 +183,26 @@ def test_texts_to_search_come_from_every_format(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(UserError, match="holds no text"):
         read_texts(str(tmp_path / "empty.txt"), "text")
+
+
+def test_a_search_in_a_file_reads_long_texts_and_puts_the_prompts_before_texts(models, tmp_path):
+    pytest.importorskip("gradio")
+    from mybert.demo.page import build_page
+
+    encoder = SentenceTransformer(str(models("encoder")), device="cpu", prompts={"query": "film ", "passage": "song "})
+    encoder.save(str(tmp_path / "encoder"), create_model_card=False)
+    texts = ["a great film", "the dull song", "Ann sings in Rome " * 200]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    for name in (str(tmp_path / "encoder"), models("filler")):
+        functions = {one.fn.__name__: one.fn for one in build_page([str(name)], "cpu").fns.values() if one.fn}
+        state, line = functions["read"](str(tmp_path / "texts.txt"), "text")
+        assert line == "3 texts; the beginnings of 1 longer text are read"
+        embedder = Embedder(str(name), normalize=True, device="cpu", long_texts="truncate")
+        passage, query = ("passage", "query") if embedder.modules.names else (None, None)
+        expected = embedder.texts(texts, prompt_name=passage)
+        np.testing.assert_allclose(state[1][0].numpy(), expected, atol=1e-5)
+        best = max(expected @ embedder.texts(["a sea"], prompt_name=query)[0])
+        assert functions["search"](state, "a sea")[0][0] == pytest.approx(best, abs=1e-4)
 
 
 def test_examples_of_a_pretrained_model_are_held_out_sentences_that_its_folder_records(models, tmp_path):
