@@ -168,12 +168,19 @@ def build_examples(settings: Any, tokenizer: str, folder: str, **others: Any) ->
 
 
 def division(size: TextSize, one_per_file: bool) -> dict[str, Any]:
-    """Settings of the corpus by which two documents at least can be held out; prints it if documents are split."""
+    """Settings of the corpus by which two documents at least can be held out; prints it if documents are split.
+
+    Raises:
+        UserError: the text is one document that is too short to be split.
+    """
     rules = budget_rules()["text"]
     parts = min(
         math.ceil(rules["documents"] / size.documents),
         max(1, size.words // (size.documents * rules["words_per_document"])),
     )
+    if size.documents * parts < 2:
+        least = 2 * rules["words_per_document"]
+        raise UserError(f"the text is one document of {counted(size.words, 'word')}; give {least} words or more")
     if parts > 1:
         print(f"each document is split into {parts} documents, so that some can be held out")
     share = min(max(rules["held_out"], rules["least_held_out_words"] / size.words), rules["most_held_out"])

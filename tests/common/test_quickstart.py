@@ -112,6 +112,12 @@ def test_some_of_a_few_long_files_is_held_out(tmp_path, without_training):
     assert (tmp_path / "out/corpus/validation").is_dir()
 
 
+def test_a_text_of_a_few_words_is_an_error_that_names_no_option_of_another_command(tmp_path):
+    text = write_text(tmp_path / "text.txt", paragraphs=1)
+    with pytest.raises(UserError, match="the text is one document of 11 words; give 200 words or more"):
+        quickstart(QuickstartSettings(str(tmp_path / "out"), text=[str(text)]))
+
+
 def test_the_vocabulary_and_the_sentences_follow_the_language(tmp_path, without_training):
     text = "\n\n".join(f"में कुल {n} है। मैं कूल हूँ। वह Bäcker ist z. B. Café." for n in range(60))
     (tmp_path / "text.csv").write_text("body\n" + "".join(f'"{part}"\n' for part in text.split("\n\n")), "utf-8")
