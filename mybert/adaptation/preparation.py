@@ -174,8 +174,8 @@ def _choose_words(
     chosen = choose_new_words(uses, [*pieces, *own], settings.limit, least_saving=least, unk_token=unk)
     if not chosen:
         raise UserError(
-            f"no new word occurs in {MIN_DOCUMENTS} documents; add text, or use --new-words 0 to continue "
-            "pretraining with the same vocabulary"
+            f"no new word occurs in {MIN_DOCUMENTS} documents, which blank lines separate in text files; add text, or "
+            "use --new-words 0 to continue pretraining with the same vocabulary"
         )
     if settings.new_words != AUTO and len(chosen) < settings.limit:
         print(f"--new-words {settings.limit:,}: the text has only {len(chosen):,} suitable new words")

@@ -95,7 +95,7 @@ class DistillSettings(PretrainSettings):
 def weights(losses: list[str]) -> dict[str, float]:
     """The weights of `NAME=WEIGHT` words."""
     weight_of: dict[str, float] = {}
-    for word in losses:
+    for word in " ".join(losses).split():  # one text with all, as in a recipe
         name, _, number = word.partition("=")
         try:
             value = float(number or 1)

@@ -19,7 +19,7 @@ FILES = {
     "tags.jsonl": [{"tokens": ["the", "tanker"], "tags": ["O", "O"]}],
     "words.txt": f"{' '.join(WORDS)} {' '.join(string.punctuation)}",
 }
-NO_NEW_WORD, NO_TEXT = "no new word occurs in 3 documents", "no document holds text"
+NO_NEW_WORD, NO_TEXT = "no new word occurs in 3 documents, which blank lines separate", "no document holds text"
 ADAPT = [  # what is adapted to, options, and message
     ("", "", "--task-data"),
     ("known.jsonl", "", NO_NEW_WORD),

@@ -8,6 +8,7 @@ import torch
 
 from modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from mybert.common.quantities import evenly
+from mybert.distillation.settings import weights
 from mybert.distillation.teacher import Comparison, relation_loss
 from mybert.training.objective import soft_loss
 
@@ -120,3 +121,7 @@ def test_hidden_states_of_a_shallower_student_are_compared_with_evenly_spaced_la
     own = student.bert(**inputs).last_hidden_state
     other = teacher.bert(**inputs).last_hidden_state  # the only layer of the student is compared with the last
     torch.testing.assert_close(found, (own - other).pow(2).mean())
+
+
+def test_losses_may_be_one_text():
+    assert weights(["soft=5 hard=2"]) == weights(["soft=5", "hard=2"]) == {"soft": 5, "hard": 2}
