@@ -56,8 +56,9 @@ class SimilarityPredictor(Predictor):
         super().__init__(settings)
 
     def _load(self, settings: PredictorSettings) -> Finetuned:
-        options = {"device": settings.device, "dtype": settings.dtype}
-        encoding = EncodingSettings(settings.model, long_texts="truncate", **options)
+        encoding = EncodingSettings(
+            settings.model, long_texts="truncate", device=settings.device, dtype=settings.dtype
+        )
         self.embedder = embedder = Embedder(encoding, checkpoint=self._checkpoint)
         embedder.check_pooling()
         if embedder.default_prompt or embedder.modules.lower_case:
