@@ -1,10 +1,11 @@
 """Messages of `mybert export`, `merge` and `quantize`, and of commands that read int8 weights."""
 
+import json
 import shutil
 
 import pytest
 import torch
-from json_files import change_json
+from json_files import change_json, write_files
 from safetensors.torch import load_file, save_file
 
 from mybert.inference.cpu.int8 import int8_obstacle
@@ -37,6 +38,16 @@ def test_models_of_different_meaning(saved_head, assert_refused, first, second, 
     for folder, settings in (("a", first), ("b", second)):
         saved_head(**{"name": CLASSIFIER, "folder": folder} | settings)
     assert_refused(["merge", "a", "b", "--output", "merged"], message)
+
+
+def test_modules_after_the_encoder_that_would_not_be_averaged(saved_head, assert_refused):
+    kinds = [{"type": f"sentence_transformers.models.{name}", "path": name} for name in ("Transformer", "Dense")]
+    for number, folder in enumerate("ab"):
+        model = saved_head("MyBertModel", folder)
+        write_files(model, {"modules.json": json.dumps([kinds[0] | {"path": ""}, kinds[1]])})
+        (model / "Dense").mkdir()
+        save_file({"linear.weight": torch.full((2, 2), float(number))}, model / "Dense/model.safetensors")
+    assert_refused(["merge", "a", "b", "--output", "merged"], "different weights in the modules after the encoder")
 
 
 WEIGHTS = [(f"a b --weights {weights}", "--weights") for weights in ("1", "1 -1", "0 0", "1 nan", "1 inf")]

@@ -6,11 +6,13 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from mybert.artifacts.manifest import fingerprint
 from mybert.artifacts.staging import staged_folder
 from mybert.common.errors import UserError
 from mybert.common.tables import print_table
 from mybert.inference.checkpoint import Checkpoint, open_checkpoint
 from mybert.inference.checkpoint_tokenizer import no_tokenizer
+from mybert.inference.sentence_modules import module_entries, modules_folder
 from mybert.release.convert.companions import finish, refuse_int8
 from mybert.release.settings import MergeSettings
 
@@ -23,6 +25,8 @@ _SETTINGS = (
     "problem_type",
     "tag_scheme",
 )
+
+_WEIGHTS = (".safetensors", ".bin")
 
 
 def merge(settings: MergeSettings) -> Path:
@@ -73,6 +77,13 @@ def _refuse_different_tokenizers(first: Checkpoint, other: Checkpoint, pair: str
         raise UserError(f"{pair} differ in their {different}; merge models that were trained from one checkpoint")
 
 
+def _weights_of_modules(name: str) -> list[str]:
+    """Hashes of the weights that follow the encoder of a sentence-transformers checkpoint."""
+    folder = modules_folder(name)
+    paths = [folder / entry["path"] for entry in module_entries(folder)[1:] if entry["path"]] if folder else []
+    return [fingerprint(file) for path in paths for file in sorted(path.glob("*")) if file.suffix in _WEIGHTS]
+
+
 def _meaning(config: PreTrainedConfig) -> dict[str, Any]:
     """What the weights are computed with, and what the inputs and outputs of a task model mean, as far as it tells."""
     finetuned = getattr(config, "finetuned", None)
@@ -95,6 +106,11 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     for name, value in meanings[0].items():
         if None not in (value, meanings[1][name]) and value != meanings[1][name]:
             raise UserError(f"{pair} have different settings: {name} is {value} and {meanings[1][name]}")
+    if _weights_of_modules(first.name) != _weights_of_modules(other.name):
+        raise UserError(
+            f"{pair} have different weights in the modules after the encoder (modules.json), which are not averaged; "
+            "merge models in which they are equal"
+        )
     states: list[dict[str, Tensor]] = [checkpoint.model.state_dict() for checkpoint in (first, other)]
     shapes = [{key: tuple(value.shape) for key, value in state.items()} for state in states]
     for key in sorted(shapes[0].keys() | shapes[1].keys()):
