@@ -43,8 +43,8 @@ def test_matrices_of_the_encoder_move_by_the_polar_factor_of_their_gradient(mode
         if ".encoder." in name and parameter.ndim == 2:
             left, _, right = np.linalg.svd(parameter.grad.numpy().astype(np.float64), full_matrices=False)
             scale = RATE * 0.2 * max(parameter.shape) ** 0.5
-            # five Newton-Schulz iterations leave the singular values between 0.7 and 1.2
-            assert np.abs(left.T @ -updates[name] @ right.T / scale - np.eye(len(left.T))).max() < 0.4, name
+            # five Newton-Schulz iterations leave the singular values between 0.5 and 1.5 (Jordan et al. 2024)
+            assert np.abs(left.T @ -updates[name] @ right.T / scale - np.eye(len(left.T))).max() < 0.5, name
 
 
 def test_other_parameters_move_as_with_adamw(model, arguments):

@@ -32,7 +32,7 @@ class Candidate:
         size: named size; None for a checkpoint that is continued.
         batch: tokens of a batch.
         tokens: of the run.
-        loss: expected held-out loss.
+        loss: expected held-out loss, without its rise after many passes.
         speed: tokens per second of a process.
         times: of this size, measured or estimated from a similar one.
     """
@@ -129,7 +129,8 @@ class Chooser:
         tokens = min(speed * seconds * self.arguments.world_size, self._most)
         parameters = count_parameters(times.costs.config)["encoder"]
         counted = effective_tokens(tokens, optimizer)
-        loss = scaling_law().loss(parameters, counted, self.corpus.shape.tokens, times.costs.config.vocab_size)
+        # Without the rise after many passes, by which slower candidates would seem better; `most` limits the passes.
+        loss = scaling_law().learned(parameters, counted, self.corpus.shape.tokens, times.costs.config.vocab_size)
         return Candidate(size, optimizer, dtype, batch, tokens, loss, speed, times)
 
 

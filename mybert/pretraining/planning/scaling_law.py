@@ -73,14 +73,17 @@ class ScalingLaw:
 
     def loss(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> float:
         """Held-out masked loss; `parameters` are those of the encoder, `unique` the tokens of the training text."""
+        return self.learned(parameters, tokens, unique, vocab_size) + self.rise(tokens, unique, vocab_size)
+
+    def learned(self, parameters: float, tokens: float, unique: float, vocab_size: int) -> float:
+        """The loss without its rise after many passes; never higher for more tokens."""
         split = self.split(vocab_size)
         counted = max(self.counted_tokens(tokens, unique) / split, 1)
         size_part = self.size_factor / parameters**self.size_power
         token_part = self.token_factor * parameters**self.token_size_power / counted**self.token_power
         rarer = self.vocab_power * math.log(vocab_size / self.vocab_size)
         token_part *= (counted / self.vocab_tokens) ** (self.token_power * rarer)
-        learned = (self.floor + size_part + token_part) / split
-        return min(learned, self.highest(vocab_size)) + self.rise(tokens, unique, vocab_size)
+        return min((self.floor + size_part + token_part) / split, self.highest(vocab_size))
 
     def rise(self, tokens: float, unique: float, vocab_size: int) -> float:
         """By how much many passes over the text raise the loss."""
