@@ -13,7 +13,8 @@ _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usag
 _SECONDS = 60
 _AT_REST = """
 const isEndless = a => a.effect.getComputedTiming().endTime === Infinity;
-return document.getAnimations().every(a => a.playState !== "running" || isEndless(a));
+const isAnswered = !document.querySelector(".pending");  // what gradio shows faintly until the next answer
+return isAnswered && document.getAnimations().every(a => a.playState !== "running" || isEndless(a));
 """
 
 

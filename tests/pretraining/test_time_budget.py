@@ -440,8 +440,9 @@ def test_a_resumed_run_without_a_checkpoint_needs_time_to_train(run):
 
 def test_shares_of_the_steps_are_shares_of_the_time_and_a_resumed_run_may_leave_them_out(run):
     output = run(size="tiny", logging_steps=0.1, eval_steps=0.5, save_steps=0.25, save_total_limit=None)
-    assert (len(read_log(output, "loss")), len(read_log(output, "eval_loss"))) == (10, 2)
-    assert len(read_log(output, "update_ratio")) == len(read_log(output, "gradient_noise")) == 10
+    logs = len(read_log(output, "loss"))
+    assert logs in (9, 10) and len(read_log(output, "eval_loss")) == 2, "a slow step may pass two of ten parts"
+    assert len(read_log(output, "update_ratio")) == len(read_log(output, "gradient_noise")) == logs
     steps = steps_saved(output)
     assert [step / steps[-1] for step in steps] == pytest.approx([0.25, 0.5, 0.75, 1], abs=0.1)
     assert json.loads((output / "budget.json").read_text())["events"].keys() == {"log", "evaluate", "save"}
