@@ -42,6 +42,11 @@ MISTAKES = [  # files beside one.csv, the runs and options, and message
     ({}, "one.csv nowhere", "nowhere does not exist"),
     ({}, "one.csv one.csv --metric rouge", "--metric rouge: expected one of accuracy"),
     ({}, "one.csv one.csv --slices colour", f"--slices colour: {COLUMNS}"),
+    (
+        both({"text": "a", "label": "good"}, {"text": "a", "label": "bad"}),
+        "a.jsonl b.jsonl --columns prediction=label reference=label",
+        "a.jsonl has no references beside the column 'label', which --columns names for predictions, too; name their",
+    ),
     ({}, "one.csv one.csv --columns prediction=guess", "--columns prediction=guess: no run has this column"),
     ({}, "one.csv one.csv --columns guess", "--columns guess: expected prediction=COLUMN"),
     ({"folder/file": ""}, "one.csv folder", "has no predictions.jsonl of validation rows"),

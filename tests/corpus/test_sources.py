@@ -147,8 +147,10 @@ def test_output_folders_of_mybert_in_a_folder_or_pattern_are_skipped(tmp_path, c
 def test_documents_know_where_they_begin(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n\none\ntwo\n\n\nthree\n")
-    found = [(document.text, document.source, document.line) for document in read_documents([str(path)])]
-    assert found == [("one\ntwo\n", str(path), 3), ("three\n", str(path), 7)]
+    found = list(read_documents([str(path)]))
+    assert found == [("one\ntwo\n", str(path), 3, {}, False), ("three\n", str(path), 7, {}, False)]
+    (whole,) = read_documents([str(path)], plain_text="file")
+    assert whole == (path.read_text(), str(path), 1, {}, True)
 
 
 def test_newlines_of_all_systems_and_a_byte_order_mark(tmp_path):

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import coo_matrix, csr_matrix
-from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from modeling_mybert import MyBertForPreTraining
@@ -116,8 +115,11 @@ def factorize(matrix: csr_matrix, width: int, seed: int) -> Tensor:
 
     The decomposition is randomized (Halko, Martinsson and Tropp 2011).
     """
-    stable = {"n_iter": _ITERATIONS, "power_iteration_normalizer": "QR"}
-    left, values, _ = randomized_svd(matrix, width, random_state=seed, **stable)
+    from sklearn.utils.extmath import randomized_svd  # takes a second, which other runs need not wait
+
+    left, values, _ = randomized_svd(
+        matrix, width, n_iter=_ITERATIONS, power_iteration_normalizer="QR", random_state=seed
+    )
     vectors = left * np.sqrt(values)
     return torch.from_numpy(vectors - vectors.mean(axis=0))
 

@@ -5,7 +5,7 @@ loss = floor + size_factor / N^size_power + token_factor × N^token_size_power /
 minutes, larger models learn from context after more tokens), where N counts the parameters of the encoder and D the
 tokens seen. Repeated tokens count less (Muennighoff et al. 2023, "Scaling data-constrained language models", section
 3.1): with U unique tokens read R more times, D = U + U × repeat_limit × (1 - exp(-R / repeat_limit)). After
-harmless_passes, the model learns the text by heart and its loss rises, the more the smaller the text: by
+harmless_passes, learning the text by heart adds to the loss, the more the smaller the text:
 rise_factor × (passes - harmless_passes)^rise_power / U^rise_text_power, measured for up to 100 passes of tiny.
 
 This is the loss for a vocabulary of `vocab_size` tokens. With V tokens, a text has S = s(V) / s(vocab_size) times as
