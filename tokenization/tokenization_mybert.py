@@ -121,10 +121,10 @@ class MyBertTokenizer(BertTokenizer):
         """What gives texts other ids than `other` does: `vocabulary`, `normalisation`, or None."""
         if self.get_vocab() != other.get_vocab():
             return "vocabulary"
-        return None if self._normalisation == other._normalisation else "normalisation"
+        return None if self.normalisation == other.normalisation else "normalisation"
 
     @property
-    def _normalisation(self) -> tuple[bool, bool, bool]:
+    def normalisation(self) -> tuple[bool, bool, bool]:
         """Whether text is lower-cased, loses its accents, and is split around CJK ideographs."""
         return self.do_lower_case, self.strips_accents, self.tokenize_chinese_chars
 

@@ -121,6 +121,8 @@ class CorpusSettings(EngineOption, ResumeOptions, DocumentSettings):
         for name in self.filter:
             check(self, "filter", bool(_FUNCTION.fullmatch(name)), "package.module:function")
         check_effect(self, "negatives", self.nsp, "with --no-nsp; remove one of them")
+        splits = not self.one_sentence_per_line
+        check_effect(self, "language", splits, "with --one-sentence-per-line; remove one of them")
         check_effect(
             self, "num_proc", self.engine == "local", "with --engine ray, which uses the whole cluster; remove it"
         )

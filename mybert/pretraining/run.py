@@ -1,6 +1,7 @@
 """Pretraining on examples: `mybert pretrain`, `adapt` and `distill`."""
 
 import copy
+import math
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -37,6 +38,9 @@ from mybert.training.sealed_checkpoints import checkpoints_in, describe, last_un
 from mybert.training.stopping import StopOnSignal, on_signals
 from mybert.training.trainer import RunTrainer
 from tokenization import MyBertTokenizer
+
+_LEAST_EVAL_STEPS = 10
+"""Steps between two evaluations at least, if these are a share of all steps."""
 
 Adjust = Callable[[MyBertForPreTraining], Callable[[], object] | None]
 
@@ -211,6 +215,9 @@ def _build_trainer(
             callbacks=[budget] if budget else None,
         )
         trainer.check_setup()
+    if arguments.eval_strategy == IntervalStrategy.STEPS and arguments.eval_steps < 1 and budget is None:
+        steps = math.ceil(arguments.eval_steps * trainer.planned_steps())
+        arguments.eval_steps = steps if arguments.load_best_model_at_end else max(steps, _LEAST_EVAL_STEPS)
     return trainer
 
 

@@ -224,7 +224,9 @@ class PretrainingOptions(TrainingOptions):
     eval_strategy: str = declare.evaluation(
         "steps", "When to evaluate on the held-out documents.", choices=("no", "steps", "epoch")
     )
-    eval_steps: float | None = declare.evaluation(0.1, "Steps between evaluations; below 1, a share of all steps.")
+    eval_steps: float | None = declare.evaluation(
+        0.1, "Steps between evaluations; below 1, a share of all steps, which is 10 steps at least."
+    )
     save_steps: float = declare.output(500, "Steps between checkpoints; below 1, a share of all steps.")
     save_total_limit: int | None = declare.output(2, "Maximum number of checkpoints.")
     remove_unused_columns: bool = setting(False, argparse.SUPPRESS)

@@ -80,6 +80,7 @@ OPTIONS = [  # with the files of `inputs`
     ("few.jsonl --tokenizer bpe", "--tokenizer bpe cannot be used ( … expected WordPiece"),
     ("few.jsonl --tokenizer bare", "--tokenizer bare cannot be used ( … lacks the special tokens [MASK]"),
     ("few.jsonl --language german", "--language: expected an ISO 639 code"),
+    ("few.jsonl --one-sentence-per-line --language de", "--language has no effect with --one-sentence-per-line"),
     ("few.jsonl --engine ray", "--num-proc has no effect with --engine ray, which uses the whole cluster; remove it"),
     ("- --resume", "--resume cannot read standard input again"),
     ("out/few.jsonl --output out --overwrite", "holds the input out/few.jsonl"),

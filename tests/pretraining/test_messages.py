@@ -63,6 +63,7 @@ MISTAKES = [  # with the inputs of `folders`; " … " in a message stands for an
     ("--corpus high", "high has the token id … its tokenizer has only 6 tokens; rebuild the corpus"),
     ("--init-from nowhere", "nowhere: no such folder"),
     ("--init-from words", "--init-from words has another vocabulary … `--tokenizer words`"),
+    ("--init-from cased", "--init-from cased was trained on text of another case … `--tokenizer cased`"),
     ("--init-from short", "short has only 16 positions; build the corpus with a smaller --max-length"),
     ("--init-from cut", "checkpoint cut: its weights are damaged ( … ); copy it again"),
     ("--init-from bare", f"bare {LACKS}"),
@@ -132,6 +133,7 @@ def folders(corpus_folder, tokenizer, pairs, save_bert, tmp_path_factory):
     bert = save_bert(tokenizer, folder / "bert")
     save_bert(other, folder / "words")
     save_bert(tokenizer, folder / "short", positions=16)
+    save_bert(BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=False), folder / "cased")
     save_with_other_names(bert, folder / "bare", "bert", "_orig_mod.bert")
     save_with_other_names(bert, folder / "layers", "bert.encoder.layer.0", "bert.encoder.layer.7")
     weights = shutil.copytree(bert, folder / "cut") / "model.safetensors"

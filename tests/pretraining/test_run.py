@@ -135,19 +135,19 @@ def test_resume_starts_a_new_run_and_continues_one_killed_before_its_first_check
 
 def test_resuming_with_another_number_of_steps_prints_the_new_plan_and_follows_it(run, capsys, caplog):
     arguments = {"save_total_limit": None, "eval_steps": 0.5}
-    run(max_steps=4, save_steps=2, **arguments)
+    run(max_steps=20, save_steps=10, **arguments)
     assert "planned steps" not in capsys.readouterr().out
-    output = run(max_steps=8, save_steps=3, logging_steps=2, resume=True, **arguments)
-    notice = "--resume: 4 of 4 planned steps are done; the plan is now 8 steps"
+    output = run(max_steps=40, save_steps=15, logging_steps=10, resume=True, **arguments)
+    notice = "--resume: 20 of 20 planned steps are done; the plan is now 40 steps"
     printed = capsys.readouterr().out
-    assert notice in printed and "4 steps of this session, to 8, in " in printed
+    assert notice in printed and "20 steps of this session, to 40, in " in printed
     assert "trainer_state.json" not in caplog.text
-    assert steps_saved(output) == [2, 4, 6, 8]
-    assert [log["step"] for log in read_log(output, "loss")] == [6, 8]
-    assert [log["step"] for log in read_log(output, "eval_loss")] == [2, 4, 8]
+    assert steps_saved(output) == [10, 20, 30, 40]
+    assert [log["step"] for log in read_log(output, "loss")] == [20, 30, 40]
+    assert [log["step"] for log in read_log(output, "eval_loss")] == [10, 20, 40]
     run(max_steps=3, resume=True, **arguments)
-    notice = "--resume: 8 of 8 planned steps are done, and 3 are asked for now: nothing is trained"
-    assert notice in capsys.readouterr().out and steps_saved(output) == [2, 4, 6, 8]
+    notice = "--resume: 40 of 40 planned steps are done, and 3 are asked for now: nothing is trained"
+    assert notice in capsys.readouterr().out and steps_saved(output) == [10, 20, 30, 40]
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_contains_its_evaluation(run):
@@ -303,6 +303,7 @@ def test_the_log_has_speed_and_remaining_time(run):
         assert log["seconds_left"] <= 60 * left
     assert logs[-1]["seconds_left"] == 0
     assert logs[-1]["tokens"] == results["tokens_seen"]
+    assert [log["step"] for log in read_log(output, "eval_loss")] == [4], "shares of few steps are rounded up to 10"
 
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}

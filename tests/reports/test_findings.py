@@ -235,6 +235,14 @@ JUDGED = [  # stage, finding, its level or None, changes of a good run, and word
     ("finetune", "overfitting", "amber", {"log": evaluation_log(eval_loss=[0.4, 0.3, 0.7])}, (), ()),
     ("pretrain", "next-sentence", "red", pairs(0.70, 0.69, 0.69), ("Train for more steps",), ()),
     ("pretrain", "next-sentence", "red", pairs(0.72, 0.77, 1.09), (), ("Train for more steps",)),
+    ("corpus", "duplicates", "amber", {"manifest/counts/documents_duplicate": 200}, ("`mybert corpus --ded",), ()),
+    *(
+        ("pretrain", "evaluation-set", "red", {"manifest/stage": stage, "results/metrics/mlm_tokens": 90}, has, lacks)
+        for stage, has, lacks in (
+            ("pretrain", ("by `mybert corpus` with --validation-share",), ()),
+            ("adapt", ("by a larger --validation-share",), ("mybert corpus", "--split-documents")),
+        )
+    ),
     *(
         ("pretrain", "plateau", "red", PLATEAU | {"manifest/stage": stage, "manifest/settings": settings}, has, lacks)
         for stage, settings, has, lacks in (

@@ -53,6 +53,11 @@ def _load_model(name: str, tokenizer: MyBertTokenizer, longest: int, choices: di
             f"--init-from {name} has another vocabulary than the corpus; name a checkpoint with the vocabulary of "
             f"the corpus, or build the corpus with `--tokenizer {name}`"
         )
+    if opened.tokenizer.normalisation != tokenizer.normalisation:
+        raise UserError(
+            f"--init-from {name} was trained on text of another case or with other accents than the corpus; build the "
+            f"corpus with `--tokenizer {name}`"
+        )
     if opened.missing and PartialState().is_main_process:
         new = [head for prefix, head in _HEADS.items() if any(key.startswith(prefix) for key in opened.missing)]
         print(f"{name} lacks weights of {', '.join(new)}: these are newly initialised")

@@ -35,7 +35,9 @@ def removed_marks(files: StageFiles) -> Iterator[Finding]:
         "The tokenizer keeps what tells words apart",
         "Different words become equal without their marks",
     )
-    remedy = "Train a tokenizer by `mybert tokenizer` with --language, such as hi, or with --no-strip-accents."
+    remedy = (
+        "Give `mybert tokenizer` or `mybert pretrain --text` the option --language, such as hi, or --no-strip-accents."
+    )
     yield judged("removed-marks", level_of(share, MANY_MARKS), titles, evidence, remedy)
 
 
@@ -49,7 +51,10 @@ def leaking_documents(files: StageFiles) -> Iterator[Finding]:
         f"{shared['found']:,} ({share:.1%}) are word for word in the training examples."
     )
     titles = "Held-out documents are not in the training documents", "Held-out documents repeat training documents"
-    remedy = "Remove near-equal documents by --deduplicate-near 0.8; text that all documents share, by a --filter."
+    remedy = (
+        "Remove near-equal documents by `mybert corpus --deduplicate-near 0.8`; text that all documents share, by a "
+        "--filter."
+    )
     yield judged("leaks", level_of(share, _LEAK_AMBER, _LEAK_RED), titles, evidence, remedy)
 
 
@@ -60,7 +65,7 @@ def duplicates(files: StageFiles) -> Iterator[Finding]:
     evidence = f"Duplicate documents: {number:,} ({share:.1%}){', removed' if removed else ''}."
     level = "green" if removed else level_of(share, _DUPLICATES)
     titles = "Few documents are trained on twice", "Many documents are duplicates"
-    yield judged("duplicates", level, titles, evidence, "Remove them by --deduplicate.")
+    yield judged("duplicates", level, titles, evidence, "Remove them by `mybert corpus --deduplicate`.")
 
 
 def removes_duplicates(files: StageFiles) -> bool:
@@ -76,7 +81,9 @@ def truncation(files: StageFiles) -> Iterator[Finding]:
         f"{share:.1%} of the tokens were truncated; examples have at most {files.manifest['settings']['max_length']}."
     )
     titles = "Few tokens are truncated", "Truncation removes many tokens"
-    remedy = "Raise --max-length, or split very long sentences (--one-sentence-per-line with shorter lines)."
+    remedy = (
+        "Build it by `mybert corpus` with a larger --max-length, or with shorter sentences (--one-sentence-per-line)."
+    )
     yield judged("truncation", level_of(share, _CUT_TOKENS), titles, evidence, remedy)
 
 
@@ -86,13 +93,16 @@ def held_out(files: StageFiles) -> Iterator[Finding]:
     evidence = f"Held out: {counted(examples, 'example')} of {counted(documents, 'document')}."
     level = "green" if examples >= _FEW_EXAMPLES else "amber"
     bad = "The evaluation set is tiny" if examples else "There is no evaluation set"
-    remedy = "Use more text, or hold out more of it: a larger --validation-share, or --split-documents for long ones."
+    remedy = (
+        "Use more text, or hold out more of it by `mybert corpus` with a larger --validation-share, or with "
+        "--split-documents for long documents."
+    )
     share = examples / max(examples + counts["examples_training"], 1)
     wanted = files.manifest["settings"].get("validation_share") or 0.0
     if share > max(_LARGE_SHARE, 3 * wanted):
         level, bad = "amber", f"{share:.0%} of the examples are held out"
         evidence += " Whole documents are held out, and these are few or long."
-        remedy = "Use more documents, or split them by --split-documents."
+        remedy = "Use more documents, or split them by `mybert corpus --split-documents`."
     yield judged("evaluation-set", level, ("Enough examples are held out", bad), evidence, remedy)
 
 
@@ -103,7 +113,7 @@ def single_sentences(files: StageFiles) -> Iterator[Finding]:
     share = counts["documents_of_one_sentence"] / max(counts["documents"], 1)
     evidence = f"{share:.1%} of the documents have one sentence, which can only be followed by a random one."
     titles = "Documents have several sentences", "Most documents have one sentence"
-    remedy = "Join related texts into documents, or build examples without pairs by --no-nsp."
+    remedy = "Join related texts into documents, or build examples without pairs by `mybert corpus --no-nsp`."
     yield judged("sentences", level_of(share, 0.5), titles, evidence, remedy)
 
 

@@ -10,11 +10,9 @@ from mybert.reports.stage_files import StageFiles, is_number
 _PLATEAU_RED, _PLATEAU_AMBER = 1.15, 1.5  # times the share of the most frequent token
 _FEW_TOKENS, _MORE_TOKENS = 500, 3000
 _FEW_PAIRS = 500
-_HOLD_OUT_MORE = (
-    "Use more text, or hold out more of it when building the corpus (--validation-share, --split-documents)."
-)
 _OVERFITTED = 1.1  # times the lowest held-out loss of next sentences
 _LEARNED = 3  # times the share of the most frequent token: next sentences are learned by then
+_NO_PAIRS = "build the corpus by `mybert corpus --no-nsp`"
 
 
 def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
@@ -63,29 +61,35 @@ def next_sentence_at_chance(files: StageFiles) -> Iterator[Finding]:
         return
     if pairs < _FEW_PAIRS and accuracy > base:
         title = "There are too few pairs to judge next-sentence prediction"
-        yield Finding("next-sentence", "amber", title, evidence, _HOLD_OUT_MORE)
+        yield Finding("next-sentence", "amber", title, evidence, _hold_out_more(files))
         return
     late = metrics.get("mlm_accuracy", 0) > _LEARNED * constant.get("mlm_accuracy", 1)
     level = "red" if late and pairs >= _FEW_PAIRS and accuracy < base + 0.02 else "amber"
     remedy = (
         "Train for more steps: it is learned after masked tokens. If it stays, check that documents have several "
-        "sentences in order, or build the corpus with --no-nsp."
+        f"sentences in order, or {_NO_PAIRS}."
     )
     losses = [entry["eval_nsp_loss"] for entry in files.evaluations if is_number(entry.get("eval_nsp_loss"))]
     if len(losses) > 2 and losses[-1] > _OVERFITTED * min(losses):
         evidence += f" Its held-out loss rose from {min(losses):.4g} to {losses[-1]:.4g}: the model overfits pairs."
         remedy = (
-            "Use more text, check that documents have several sentences in order, or build the corpus with --no-nsp. "
-            "More steps do not help."
+            f"Use more text, check that documents have several sentences in order, or {_NO_PAIRS}. More steps do not "
+            "help."
         )
     yield Finding("next-sentence", level, "Next-sentence prediction is at chance", evidence, remedy)
+
+
+def _hold_out_more(files: StageFiles) -> str:
+    if files.stage == "adapt":
+        return "Use more text, or hold out more of it by a larger --validation-share."
+    return "Use more text, or hold out more of it by `mybert corpus` with --validation-share or --split-documents."
 
 
 def small_evaluation_set(files: StageFiles) -> Iterator[Finding]:
     metrics, _ = files.scores
     if not files.results:
         return
-    remedy = _HOLD_OUT_MORE
+    remedy = _hold_out_more(files)
     if not metrics:
         title = "There is no evaluation set"
         yield Finding("evaluation-set", "amber", title, "No held-out documents were evaluated.", remedy)
