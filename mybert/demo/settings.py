@@ -1,11 +1,11 @@
 """Settings of `mybert demo`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from mybert.common.errors import UserError
 from mybert.retrieval.settings import CHECKPOINT_OR_INDEX
 from mybert.settings import declare
-from mybert.settings.declare import setting
+from mybert.settings.declare import check, setting
 from mybert.settings.shared import AddressOptions, DeviceOption
 
 
@@ -24,5 +24,4 @@ class DemoSettings(AddressOptions, DeviceOption):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(set(self.models)) < len(self.models):
-            raise UserError(f"--models {' '.join(self.models)}: a checkpoint is named twice; name each once")
+        check(self, "models", len(set(map(Path, self.models))) == len(self.models), "each checkpoint once")

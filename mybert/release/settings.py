@@ -53,7 +53,8 @@ class MergeSettings(OutputFolder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, "models", len(self.models) > 1, "two or more checkpoints")
+        different = len(set(map(Path, self.models)))
+        check(self, "models", different == len(self.models) > 1, "two or more checkpoints, each once")
         if self.weights is None:
             return
         if len(self.weights) != len(self.models):
@@ -133,11 +134,11 @@ class PushSettings(Options):
         for name in ("repo_id", "space"):
             if (value := getattr(self, name)) is None:
                 continue
+            check(self, name, value.count("/") == 1, "owner/name, such as alice/bert-of-my-books")
             try:
                 validate_repo_id(value)
             except HFValidationError as error:
-                raise UserError(f"{flag_of(name)} {value}: {error}") from error
-            check(self, name, value.count("/") == 1, "owner/name, such as alice/bert-of-my-books")
+                raise UserError(f"{flag_of(name)}: {error}") from error
         for name, (pattern, expected) in _PATTERNS.items():
             value = getattr(self, name)
             check(self, name, value is None or re.fullmatch(pattern, value) is not None, expected)

@@ -35,7 +35,10 @@ class TrainingOptions:
         "neftune_noise_alpha": "its noise assumes padded batches",
         "use_liger_kernel": "it does not support MyBERT",
         "label_names": "the model's heads define them",
-        "push_to_hub": "`mybert push` uploads the finished model, verified",
+        **dict.fromkeys(
+            ("push_to_hub", "hub_model_id", "hub_token", "hub_private_repo", "hub_revision", "hub_always_push"),
+            "`mybert push` uploads the finished model, verified",
+        ),
     }
 
     max_steps: int = declare.training(-1, "Number of optimizer steps; -1: train for --num-train-epochs.")

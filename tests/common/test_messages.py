@@ -44,6 +44,7 @@ NAMES = [  # " … " in a message stands for anything
             ("a name", 'doctor ""', "folder"),
         )
     ),
+    ("demo model model/", "--models: expected each checkpoint once"),
     ("adapt corpus.txt --model m --words model", "--words model is a folder; name a file with one word per line"),
     ("plan --config model", "--config model: a folder; name a file of settings in YAML or JSON"),
     ("plan --config latin.yaml", "--config latin.yaml: not UTF-8; save the file as UTF-8"),
@@ -60,7 +61,8 @@ def test_a_mistake_is_one_line_with_the_nearest_name(assert_refused, tmp_path, w
     (tmp_path / "latin.yaml").write_bytes(b"size: \xe9")
     given = shlex.split(words)
     corpus = ["--corpus", "nowhere"] if given[0] == "pretrain" else []
-    assert_refused([*given, *corpus, *([] if given[0] in ("push", "doctor", "serve") else ["--output", "o"])], message)
+    output = [] if given[0] in ("push", "doctor", "serve", "demo") else ["--output", "o"]
+    assert_refused([*given, *corpus, *output], message)
 
 
 MISSING = """

@@ -241,6 +241,7 @@ SETTINGS = [
     ("--greater-is-better false", "greater_is_better is not supported"),
     ("--bf16-full-eval true", "bf16_full_eval is not supported: it would round the weights that are kept"),
     ("--push-to-hub true", "push_to_hub is not supported: `mybert push` uploads"),
+    ("--hub-token hf_a", "hub_token is not supported: `mybert push` uploads"),
     ("--use-liger-kernel true", "use_liger_kernel"),
     ("--report-to comet_ml", "--report-to: … comet"),
     ("--deepspeed missing.json", "--deepspeed missing.json: there is no such file"),

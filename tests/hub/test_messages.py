@@ -18,8 +18,11 @@ from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 EXCLUDED = "--create-pr opens a pull request on main; it excludes --revision and --tag"
 SETTINGS = [  # words, and message; " … " in a message stands for anything
-    ("checkpoint --repo-id no-owner", "--repo-id: expected owner/name, such as"),
-    ("checkpoint --repo-id a/b/c", "--repo-id a/b/c"),
+    *(
+        (f"checkpoint --repo-id {name}", f"--repo-id: expected owner/name, such as … found '{name}'")
+        for name in ("no-owner", "a/b/c", "https://hf.co/a/b")
+    ),
+    ("checkpoint --repo-id a/ä", "--repo-id: … alphanumeric … 'a/ä'"),
     ("checkpoint --create-pr --tag v1", EXCLUDED),
     ("checkpoint --create-pr --revision dev", EXCLUDED),
     ("checkpoint --revision a..b", "--revision"),

@@ -35,17 +35,17 @@ def test_weights_are_the_weighted_average_of_the_files(head, saved_head, tmp_pat
     assert found.manifest["weights"] == [0.125, 0.25, 0.625]
 
 
-def test_equal_weights_of_one_model_give_its_bits_again(saved_head, tmp_path, capsys):
-    model = str(saved_head(CLASSIFIER))
+def test_equal_weights_of_equal_models_give_its_bits_again(saved_head, tmp_path, capsys):
+    model, same = (str(saved_head(CLASSIFIER, name)) for name in "ab")
     logging.enable_progress_bar()
     disable_progress_bars()  # those of downloads, as a user may
     capsys.readouterr()
-    assert cli.main(["merge", model, model, "--output", str(tmp_path / "same")]) == 0
+    assert cli.main(["merge", model, same, "--output", str(tmp_path / "same")]) == 0
     assert capsys.readouterr().err == ""  # no progress bar of transformers between the lines
     assert logging.is_progress_bar_enabled() and are_progress_bars_disabled()
     enable_progress_bars()
-    same, before = (load_file(f"{folder}/model.safetensors") for folder in (tmp_path / "same", model))
-    assert all(torch.equal(same[key], before[key]) for key in before)
+    merged, before = (load_file(f"{folder}/model.safetensors") for folder in (tmp_path / "same", model))
+    assert all(torch.equal(merged[key], before[key]) for key in before)
     assert json.loads((tmp_path / "same/manifest.json").read_bytes())["counts"]["parameters"] > 0
 
 

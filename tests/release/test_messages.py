@@ -53,8 +53,10 @@ def test_modules_after_the_encoder_that_would_not_be_averaged(saved_head, assert
 WEIGHTS = [(f"a b --weights {weights}", "--weights") for weights in ("1", "1 -1", "0 0", "1 nan", "1 inf")]
 
 
-@pytest.mark.parametrize(("words", "message"), [*WEIGHTS, ("a", "two or more checkpoints")])
-def test_weights_that_are_no_shares(assert_refused, words, message):
+@pytest.mark.parametrize(
+    ("words", "message"), [*WEIGHTS, *((words, "checkpoints, each once") for words in ("a", "a b a/"))]
+)
+def test_models_and_weights_without_an_average(assert_refused, words, message):
     assert_refused(["merge", *words.split(), "--output", "merged"], message)
 
 
@@ -111,7 +113,6 @@ CHECKPOINTS = [  # words, a change of config.json or of the folder of the model,
     (f"{QUANTIZE} texts.txt", with_nan, NAN),
     (f"{QUANTIZE} texts.txt", with_overflow, "computes NaN or infinity; its weights are damaged; copy it again"),
     (EXPORT, with_nan, NAN),
-    ("merge model model --output out", with_nan, NAN),
 ]
 
 
@@ -139,7 +140,7 @@ ONLY_FLOAT = "int8 weights runs on the CPU in float32; leave out --device and --
 NO_INT8 = "model has no int8 weights; run `mybert quantize model --texts FILES --output int8` and use the folder int8"
 INT8 = [
     ("export int8 --output out", FLOAT),
-    ("merge int8 int8 --output out", FLOAT),
+    ("merge int8 model --output out", FLOAT),
     ("quantize int8 --texts texts.txt --output out", FLOAT),
     ("finetune --model int8 --task sentiment --train missing.jsonl --output out", UNTRAINED),  # before rows are read
     ("adapt texts.txt --model int8 --output out", UNTRAINED),
