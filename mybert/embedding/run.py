@@ -100,7 +100,7 @@ def _short_enough(embedder: Embedder, texts: list[Document], problems: Problems)
             kept.append(text)
         else:
             detail = f"{length:,}; --long-texts window splits such texts into windows"
-            problems.report(text.source, f"line {text.line}", f"more than {embedder.max_length} tokens", detail)
+            problems.report(text.source, text.place, f"more than {embedder.max_length} tokens", detail)
     return kept
 
 

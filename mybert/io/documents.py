@@ -13,8 +13,6 @@ from mybert.io.python_docs import python_documents
 from mybert.io.record_formats import CORRECT, NOT_UTF8, READERS, Record, TextColumn, parse_lines
 from mybert.io.sources import PYTHON_DOCS, Source, find_sources
 
-_Found = Iterator[tuple[str, int, dict[str, Any] | None]]  # text, line, other columns; None for a whole file
-
 
 class Document(NamedTuple):
     """One document.
@@ -23,14 +21,19 @@ class Document(NamedTuple):
         text: the text; lines end with LF.
         line: the line in which the document begins, or its row in formats without lines; from 1.
         others: the other columns of its row.
-        is_file: the text is that of a whole file.
+        unit: `line` or `row`, what `line` counts; `file` for the text of a whole file.
     """
 
     text: str
     source: str
     line: int
     others: dict[str, Any]
-    is_file: bool = False
+    unit: str = "line"
+
+    @property
+    def place(self) -> str:
+        """Where the document is in its source, for messages."""
+        return f"{'line' if self.unit == 'file' else self.unit} {self.line}"
 
 
 class Problems(NamedTuple):
@@ -72,19 +75,21 @@ def read_documents(
     problems = Problems(errors, Counter() if skipped is None else skipped)
     for source in find_sources(inputs):
         is_empty = True
-        for text, line, others in _read(source, column, plain_text, with_other_columns, problems):
+        for document in _read(source, column, plain_text, with_other_columns, problems):
             is_empty = False
-            if "\r" in text and not with_line_ends:
-                text = text.replace("\r\n", "\n").replace("\r", "\n")
-            yield Document(text, source.name, line, others or {}, is_file=others is None)
+            if "\r" in document.text and not with_line_ends:
+                document = document._replace(text=document.text.replace("\r\n", "\n").replace("\r", "\n"))
+            yield document
         if is_empty:
             problems.skipped["empty files"] += 1
 
 
-def _read(source: Source, column: TextColumn, plain_text: str, with_other_columns: bool, problems: Problems) -> _Found:
+def _read(
+    source: Source, column: TextColumn, plain_text: str, with_other_columns: bool, problems: Problems
+) -> Iterator[Document]:
     name = source.name
     if source.kind == PYTHON_DOCS:
-        yield from ((text, number, {}) for text, number in python_documents(name))
+        yield from (Document(text, name, number, {}, "row") for text, number in python_documents(name))
     elif source.kind in ("dataset", "hub"):
         records = _dataset_records(source, column, with_other_columns)
         yield from _texts(records, name, column, problems)
@@ -126,20 +131,20 @@ def _dataset_records(source: Source, column: TextColumn, with_other_columns: boo
     yield from (Record(number, fields, unit="row") for number, fields in enumerate(data, 1))
 
 
-def _lines(lines: Iterable[str], name: str, problems: Problems) -> _Found:
+def _lines(lines: Iterable[str], name: str, problems: Problems) -> Iterator[Document]:
     for number, line in enumerate(lines, 1):
         if not is_unicode(line):
             problems.report(name, f"line {number}", NOT_UTF8)
         elif line.strip():
-            yield line.removesuffix("\n"), number, {}
+            yield Document(line.removesuffix("\n"), name, number, {})
         else:
             problems.skipped["blank lines"] += 1
 
 
-def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Problems) -> _Found:
+def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Problems) -> Iterator[Document]:
     """Documents separated by blank lines, or the whole file."""
     document: list[str] = []
-    first = 1
+    first, unit = 1, "file" if whole_file else "line"
     for number, line in enumerate(lines, 1):
         if not is_unicode(line):
             problems.report(name, f"line {number}", NOT_UTF8)
@@ -147,13 +152,13 @@ def _paragraphs(lines: Iterable[str], name: str, whole_file: bool, problems: Pro
             first = first if document else number
             document.append(line)
         elif document:
-            yield "".join(document), first, {}
+            yield Document("".join(document), name, first, {}, unit)
             document = []
     if "".join(document).strip():
-        yield "".join(document), first, None if whole_file else {}
+        yield Document("".join(document), name, first, {}, unit)
 
 
-def _texts(records: Iterable[Record], name: str, column: TextColumn, problems: Problems) -> _Found:
+def _texts(records: Iterable[Record], name: str, column: TextColumn, problems: Problems) -> Iterator[Document]:
     for number, fields, problem, detail, unit in records:
         text = fields.get(column.name)
         if problem:
@@ -166,4 +171,5 @@ def _texts(records: Iterable[Record], name: str, column: TextColumn, problems: P
         elif not is_unicode(text):
             problems.report(name, f"{unit} {number}", "half of a surrogate pair, which is no character")
         else:
-            yield text, number, {other: value for other, value in fields.items() if other != column.name}
+            others = {other: value for other, value in fields.items() if other != column.name}
+            yield Document(text, name, number, others, unit)

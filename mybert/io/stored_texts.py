@@ -107,7 +107,7 @@ def _is_writable(text: Document, problems: Problems) -> bool:
     """Reports other columns that cannot be stored; `read_documents` has checked the text."""
     problem = unwritable(text.others)
     if problem:
-        problems.report(text.source, f"line {text.line}", "another column cannot be stored", problem)
+        problems.report(text.source, text.place, "another column cannot be stored", problem)
     return not problem
 
 

@@ -1,5 +1,6 @@
 """`mybert index`: builds and changes an index."""
 
+import functools
 import itertools
 import logging
 import time
@@ -17,11 +18,10 @@ from mybert.common.quantities import counted, with_unit
 from mybert.common.tables import print_table
 from mybert.io.documents import Document, Problems, read_documents
 from mybert.retrieval.balance import LARGEST
-from mybert.retrieval.collections import IDS, id_of, joined
+from mybert.retrieval.collections import joined, with_ids_and_titles
 from mybert.retrieval.index import Index
 from mybert.retrieval.records import IndexedDocument
 from mybert.retrieval.settings import IndexSettings
-from mybert.rows.tables import usual_columns
 
 _SAMPLE = 500  # documents that show the language, and how much BM25 counts
 
@@ -111,21 +111,21 @@ def _documents(settings: IndexSettings, skipped: Counter[str]) -> Iterator[Index
         with_other_columns=True,
         with_line_ends=True,  # offsets are those of the text as the user has it
     )
-    for document in documents:
-        columns, place = dict(document.others), f"line {document.line}"
-        given = [name for name, value in columns.items() if value is not None and str(value).strip()]
-        key = next((id_of(columns.pop(name)) for name in usual_columns(given, IDS)), None)
+    given = settings.given_columns()
+    for document, key, title, columns in with_ids_and_titles(documents, given):
+        report = functools.partial(problems.report, document.source, document.place)
+        if document.unit == "file":
+            key = document.source
+        elif key is None and "id" not in given:
+            key = f"{document.source}:{document.line}"
         if key is None:
-            key = document.source if document.is_file else f"{document.source}:{document.line}"
-        title = next((columns.pop(name) for name in usual_columns(columns, ["title"])), None)
-        title = title if isinstance(title, str) else ""
-        problem = unwritable({"id": key, **document.others})
-        if not joined(title, document.text).strip():
-            problems.report(document.source, place, "the document is empty")
-        elif problem:
-            problems.report(document.source, place, "a column cannot be stored", problem)
+            report(f"{given['id']!r} is empty")
+        elif not joined(title, document.text).strip():
+            report("the document is empty")
+        elif problem := unwritable({"id": key, **document.others}):
+            report("a column cannot be stored", problem)
         elif key in seen:
-            problems.report(document.source, place, "the id is given twice", f"found {short(key)}")
+            report("the id is given twice", f"found {short(key)}; --columns id=COLUMN names another column")
         else:
             seen.add(key)
             yield IndexedDocument(key, document.text, title, columns)

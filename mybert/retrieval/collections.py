@@ -4,23 +4,27 @@ import csv
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, short, short_list
 from mybert.common.quantities import counted
-from mybert.io.documents import Problems, open_dataset, read_documents
+from mybert.io.documents import Document, Problems, open_dataset, read_documents
 from mybert.io.files import STDIN, file_format, is_unicode, open_text
 from mybert.io.record_formats import READERS, Record, TextColumn
 from mybert.io.sources import Source, find_sources
+from mybert.rows.labels import is_missing
 from mybert.rows.tables import usual_columns
 
 IDS = (
     *("_id", "id", "doc_id", "docid", "docno", "document_id", "corpus-id", "corpus_id", "pid"),
     *("query-id", "query_id", "qid"),
 )
-"""Usual columns of the id of a document or a query; the first that a file has is read."""
+"""Usual columns of the id of a document or a query; the first that a row has is read."""
+OF_DOCUMENTS = ("id", "text", "title")
+"""The columns of documents that `--columns` may name."""
 _TEXTS = ("text", "contents", "content", "body", "passage", "document", "abstract", "query", "question", "title")
 _JUDGEMENT = (
     ("query-id", "query_id", "qid", "query", "question_id"),
@@ -30,10 +34,10 @@ _JUDGEMENT = (
 _DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
 _TREC = ("<doc", "<top", "<?xml")  # other texts may begin with another tag
 _TOPIC = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
-_FIELD = re.compile(r"<(\w+)[^>]*>([^<]*)")
+_FIELD = re.compile(r"(?ims)<(\w+)[^<>]*>(.*?)(?=^\s*<\w|<(?:num|title|desc|narr)\b|\Z)")
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 _DATA_SETS = ("dataset", "hub")
-_TOPIC_WORDS = re.compile(r"^\s*(Number|Topic):?\s*", re.IGNORECASE)
+_TOPIC_WORDS = re.compile(r"^\s*(Number|Topic|Description):", re.IGNORECASE)
 
 
 class Texts(NamedTuple):
@@ -64,12 +68,43 @@ def id_of(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def title_of(value: Any) -> str:
+    """A title as text; it may be a number, or a list. Empty for none."""
+    return " ".join(map(id_of, value)) if isinstance(value, list) else "" if is_missing(value) else id_of(value)
+
+
+def with_ids_and_titles(
+    rows: Iterable[Document], given: Mapping[str, str]
+) -> Iterator[tuple[Document, str | None, str, dict[str, Any]]]:
+    """Each row with its id, which it may lack, its title, and its other columns.
+
+    Args:
+        given: the columns `id` and `title` of `--columns`; others have usual names.
+
+    Raises:
+        UserError: the first row with columns lacks one of them.
+    """
+    unchecked = [given[role] for role in ("id", "title") if role in given]
+    for row in rows:
+        columns = dict(row.others)
+        for name in unchecked if columns else ():
+            TextColumn(name, "name another by --columns").check(row.source, [*columns])
+        unchecked = [] if columns else unchecked
+        filled = [name for name, value in columns.items() if not is_missing(value)]
+        ids = usual_columns(filled, [given["id"]] if "id" in given else IDS)
+        key = id_of(columns.pop(ids[0])) if ids else None
+        titles = usual_columns(columns, [given.get("title", "title")])
+        yield row, key, title_of(columns.pop(titles[0])) if titles else "", columns
+
+
 def joined(title: str, text: str) -> str:
     """Title and text with a space between them."""
     return f"{title} {text}" if title.strip() and text.strip() else title.strip() or text
 
 
-def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts:
+def read_texts(
+    names: Sequence[str], what: str, errors: str = "strict", columns: Mapping[str, str] = MappingProxyType({})
+) -> Texts:
     """Reads documents or queries.
 
     Formats: rows with an id, a text and maybe a title (BEIR: `_id`, `title`, `text`); `id<tab>text` lines without
@@ -77,15 +112,17 @@ def read_texts(names: Sequence[str], what: str, errors: str = "strict") -> Texts
 
     Args:
         what: `documents` or `queries`, for messages.
+        columns: `id`, `text` and `title` of rows, from `--columns`; others have usual names.
 
     Raises:
         UserError: a text has no id or no words (with `errors` strict), or two have the same id.
     """
     entries, places, problems = Texts([], [], []), dict[str, str](), Problems(errors, Counter())
     for source in find_sources(names):
-        for key, title, text, place in _rows(source, what, problems):
+        for key, title, text, place in _rows(source, what, problems, columns):
             if key is None or not key.strip():
-                problems.report(source.name, place, f"no id; expected one of {short_list(IDS)}")
+                expected = columns.get("id") or f"one of {short_list(IDS)}"
+                problems.report(source.name, place, f"no id; expected {expected}")
             elif not is_unicode(key + title):
                 problems.report(source.name, place, "id or title has half of a surrogate pair, which is no character")
             elif not joined(title, text).strip():
@@ -109,7 +146,7 @@ _Row = tuple[str | None, str, str, str]
 """Id, title, text and place in the file."""
 
 
-def _rows(source: Source, what: str, problems: Problems) -> Iterator[_Row]:
+def _rows(source: Source, what: str, problems: Problems, given: Mapping[str, str]) -> Iterator[_Row]:
     if source.name == STDIN:
         raise UserError("a collection cannot be read from standard input; save it to a file")
     head = _first_line(source)
@@ -118,13 +155,13 @@ def _rows(source: Source, what: str, problems: Problems) -> Iterator[_Row]:
         yield from tagged
     elif head.lstrip().lower().startswith(_TREC):
         raise UserError(f"{source.name} has neither <DOC> nor <top>; expected TREC's tags, or rows")
-    elif source.kind in (".txt", ".tsv") and "\t" in head and not _names_columns(head):
+    elif source.kind in (".txt", ".tsv") and "\t" in head and not _names_columns(head, given):
         yield from _two_columns(source.name, problems)
     elif source.kind == ".txt" and what == "documents":
         for document in read_documents([source.name], plain_text="file", errors=problems.errors):
             yield source.name, "", document.text, "line 1"
     else:
-        yield from _table(source, problems)
+        yield from _table(source, problems, given)
 
 
 def _first_line(source: Source) -> str:
@@ -135,9 +172,9 @@ def _first_line(source: Source) -> str:
         return next((line for line in file if line.strip()), "")
 
 
-def _names_columns(head: str) -> bool:
+def _names_columns(head: str, given: Mapping[str, str]) -> bool:
     names = {name.strip().lower() for name in head.split("\t")}
-    return bool(names & {*IDS, *itertools.chain(*_JUDGEMENT)})
+    return bool(names & {*IDS, *itertools.chain(*_JUDGEMENT), *map(str.lower, given.values())})
 
 
 def _two_columns(name: str, problems: Problems) -> Iterator[_Row]:
@@ -163,7 +200,7 @@ def _tagged(name: str) -> Iterator[_Row]:
             title, rest = _taken(others, "headline")
         yield key, title, _untagged(rest), f"document {number}"
     for number, match in enumerate(_TOPIC.finditer(content), 1):
-        fields = {tag.lower(): " ".join(_TOPIC_WORDS.sub("", text).split()) for tag, text in _FIELD.findall(match[1])}
+        fields = {tag.lower(): _untagged(_TOPIC_WORDS.sub("", text)) for tag, text in _FIELD.findall(match[1])}
         yield fields.get("num"), "", fields.get("title") or fields.get("desc", ""), f"topic {number}"
 
 
@@ -177,18 +214,14 @@ def _untagged(content: str) -> str:
     return " ".join(_TAG.sub(" ", content).split())
 
 
-def _table(source: Source, problems: Problems) -> Iterator[_Row]:
+def _table(source: Source, problems: Problems, given: Mapping[str, str]) -> Iterator[_Row]:
     columns: dict[str, Any] = next((record.fields for record in _peek(source) if record.fields), {})
-    text = next(iter(usual_columns(columns, _TEXTS)), "text")
-    titles, ids = usual_columns(columns, ["title"]), usual_columns(columns, IDS)
+    text = given.get("text") or next(iter(usual_columns(columns, _TEXTS)), "text")
     column = TextColumn(text, f"expected a column for the text, such as {', '.join(_TEXTS[:3])}")
     documents = read_documents([source.name], text_column=column, errors=problems.errors, with_other_columns=True,
                                plain_text="line", skipped=problems.skipped)  # fmt: skip
-    for document in documents:
-        key = document.others.get(ids[0]) if ids else None
-        title = document.others.get(titles[0]) if titles else None
-        place = f"line {document.line}"
-        yield None if key is None else id_of(key), title if isinstance(title, str) else "", document.text, place
+    for document, key, title, _ in with_ids_and_titles(documents, given):
+        yield key, title, document.text, document.place
 
 
 def _peek(source: Source) -> Iterable[Record]:

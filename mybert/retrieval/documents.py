@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -16,11 +16,10 @@ from mybert.common.quantities import counted
 from mybert.corpus.text.sentences import Splitter, sentence_splitter
 from mybert.io.documents import read_documents
 from mybert.io.record_formats import TextColumn
-from mybert.retrieval.collections import joined
+from mybert.retrieval.collections import joined, with_ids_and_titles
 from mybert.retrieval.pairs import Pair, Pairs
 from mybert.retrieval.words import count_words, guess_language, spaced_words, split_words
 from mybert.rows.similar_rows import SIMILAR, plain_text
-from mybert.rows.tables import usual_columns
 
 _PASSAGE = 60  # words
 _LEAST_WORDS = 4  # of a query, a title or a passage
@@ -64,9 +63,8 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
         columns: name in the files of `text` and `title`, from `--columns`.
     """
     column = TextColumn(columns.get("text", "text"), "name it by --columns text=COLUMN")
-    title = columns.get("title", "title")
     given = read_documents(inputs, text_column=column, errors=errors, plain_text="file", with_other_columns=True)
-    documents = [(_title(document.others, title), document.text) for document in given]
+    documents = [(title.strip(), one.text) for one, _, title, _ in with_ids_and_titles(given, columns)]
     split = sentence_splitter(guess_language([text for _, text in documents]))
     passages = [
         passage for number, (title, text) in enumerate(documents) for passage in cut(number, title, text, split)
@@ -77,11 +75,6 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
     if left_out := len(passages) - len(kept):
         print(f"documents: {left_out:,} of {counted(len(passages), 'passage')} left out, near duplicates of others")
     return [passages[number] for number in kept]
-
-
-def _title(columns: Mapping[str, Any], name: str) -> str:
-    column = next(iter(usual_columns(columns, [name])), None)
-    return str(columns[column] or "").strip() if column else ""
 
 
 def cut(document: int, title: str, text: str, split: Splitter) -> Iterator[Passage]:

@@ -27,11 +27,12 @@ from mybert.common.progress import Bar
 from mybert.common.tables import RETRIEVAL_SYSTEMS, print_table
 from mybert.io.sources import describe_sources, find_sources
 from mybert.retrieval.balance import balance
-from mybert.retrieval.collections import Judgements, Texts, read_judgements, read_texts
+from mybert.retrieval.collections import OF_DOCUMENTS, Judgements, Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder, Reranker
 from mybert.retrieval.passages import DocumentVectors
-from mybert.retrieval.ranking import METRICS, RERANKED, combined, reranked, score_ranking
+from mybert.retrieval.ranking import METRICS, RERANKED, combined, interval_of_mean, reranked, score_ranking
 from mybert.retrieval.words import Words, best_rows
+from mybert.tasks.options import pairs
 from mybert.tasks.settings import EvaluateSettings
 
 _DEPTH = 1000  # documents of a ranking
@@ -56,7 +57,8 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
     assert settings.queries is not None and settings.judgements is not None  # otherwise there are no documents
     began, inputs = time.perf_counter(), (settings.model, *settings.documents, settings.queries, settings.judgements)
     with staged_folder(settings.output, overwrite=settings.overwrite, stage="evaluate", inputs=inputs) as folder:
-        documents = read_texts(settings.documents, "documents", settings.errors)
+        columns = pairs("columns", settings.columns, "ROLE=COLUMN, such as text=body", OF_DOCUMENTS)
+        documents = read_texts(settings.documents, "documents", settings.errors, columns)
         queries = read_texts([settings.queries], "queries", settings.errors)
         judged = read_judgements(settings.judgements, queries.ids, documents.ids, settings.errors)
         queries = _only(queries, judged)
@@ -165,23 +167,17 @@ def _scores(rankings: Rankings, documents: Texts, queries: Texts, judged: Judgem
 
 def _results(scored: dict[str, dict[str, np.ndarray]], settings: EvaluateSettings) -> dict[str, Any]:
     """Means, and the differences of the model from the others and of reranking from the hybrid, with intervals."""
-    count = len(scored["model"][METRICS[0]])
-    random = np.random.default_rng(settings.seed)
-    samples = [random.integers(count, size=count) for _ in range(settings.bootstrap)]
 
-    def interval(values: np.ndarray) -> list[float] | None:
-        means = [values[sample].mean() for sample in samples]
-        return np.percentile(means, (2.5, 97.5)).tolist() if means else None
+    def interval(values: np.ndarray, is_bounded: bool = True) -> tuple[float, float] | None:
+        return interval_of_mean(values, settings.bootstrap, settings.seed, is_bounded)
 
     def differences(one: str, others: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
-        of_one = scored[one]
+        by_other = {other: {name: scored[one][name] - scored[other][name] for name in METRICS} for other in others}
         return {
             other: {
-                name: {"mean": float((of_one[name] - of[name]).mean()), "interval": interval(of_one[name] - of[name])}
-                for name in METRICS
+                name: {"mean": float(of.mean()), "interval": interval(of, False)} for name, of in by_metric.items()
             }
-            for other in others
-            for of in [scored[other]]
+            for other, by_metric in by_other.items()
         }
 
     reranked_from = {"reranked_differences": differences("reranked", ["hybrid"])} if "reranked" in scored else {}
@@ -194,7 +190,7 @@ def _results(scored: dict[str, dict[str, np.ndarray]], settings: EvaluateSetting
         },
         "differences": differences("model", (other for other in scored if other != "model")),
         **reranked_from,
-        "rows": count,
+        "rows": len(scored["model"][METRICS[0]]),
     }
 
 

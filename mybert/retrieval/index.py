@@ -145,15 +145,15 @@ class Index:
             raise UnusableQuery(f"top_k: expected 1 or more, found {top_k}")
         self.store.refresh()
         allowed = self.store.allowed(where or {})
-        depth = max(_DEPTH, 5 * top_k)
+        first = depth = max(_DEPTH, 5 * top_k)
         rows, scores = self._ranked(query, mode, allowed, depth)
-        if reranker is None:
+        best = self.store.of_documents(rows)
+        while len(best) < min(top_k, len(self)) and len(rows) == depth:  # long documents have many passages
+            depth *= _DEEPER
+            rows, scores = self._ranked(query, mode, allowed, depth)
             best = self.store.of_documents(rows)
-            while len(best) < min(top_k, len(self)) and len(rows) == depth:  # long documents have many passages
-                depth *= _DEEPER
-                rows, scores = self._ranked(query, mode, allowed, depth)
-                best = self.store.of_documents(rows)
-            rows, scores = rows[best[:top_k]], scores[best[:top_k]]
+        kept = best[:top_k] if reranker is None else np.union1d(np.arange(min(first, len(rows))), best[:top_k])
+        rows, scores = rows[kept], scores[kept]
         hits = [
             _hit(*self.store.passage(row), score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
         ]

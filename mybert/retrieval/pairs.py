@@ -147,8 +147,6 @@ class _Columns(NamedTuple):
 
 
 def _columns(name: str, present: Sequence[str], given: Mapping[str, str]) -> _Columns:
-    if unknown := [role for role in given if role not in ROLES]:
-        raise UserError(f"--columns {unknown[0]}={given[unknown[0]]}: expected one of {', '.join(ROLES)} before =")
     columns, absent, unnamed = choose_columns(present, ROLES, given, optional=("negatives", "score"))
     if absent or unnamed:
         raise UserError(lacking_columns(name, present, absent, unnamed, list(unnamed)))

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from mybert.tasks.bootstrap_scores import interval_95
+
 METRICS = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
 _DEVIATIONS, _LEAST_UNIT = 6.0, 0.6  # of `words_unit`
 RERANKED = 100
@@ -77,3 +79,14 @@ def score_ranking(ranked: Sequence[str], grades: Mapping[str, int]) -> dict[str,
 
 def _discounted(gains: np.ndarray) -> float:
     return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
+
+
+def interval_of_mean(
+    values: np.ndarray, samples: int, seed: int, is_bounded: bool = True
+) -> tuple[float, float] | None:
+    """The `interval_95` of the mean of a metric over queries, or of a difference, which is not bounded by 0 and 1."""
+    if not samples:
+        return None
+    random, count = np.random.default_rng(seed), len(values)
+    means = [values[random.integers(count, size=count)].mean() for _ in range(samples)]
+    return interval_95(means, count, is_share=False, score=values.mean(), is_bounded=is_bounded)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from mybert.common.errors import needing
 from mybert.common.progress import Bar
 from mybert.retrieval.words import Postings, best_rows
+from mybert.rows.labels import number
 
 GRAPH_LEAST = 20_000
 """Passages from which a segment has a graph of neighbours; fewer are compared one by one in a few milliseconds."""
@@ -138,15 +139,16 @@ def inode_of(folder: Path) -> int:
 
 
 def as_values(wanted: Any) -> list[Any]:
-    """The values of a filter; any of several will do."""
-    return list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
+    """The values of a filter, of which any will do. Numbers may be given as texts, as on the command line."""
+    values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
+    return values + [value for text in values if isinstance(text, str) and (value := number(text)) is not None]
 
 
 def has_value(value: Any, wanted: Any) -> bool:
-    """Whether a column has a value, or is a list with it. Numbers may be given as texts, as on the command line."""
+    """Whether a column has a value, or is a list with it."""
     values = value if isinstance(value, list) else [value]
     return any(
-        _as_text(one) == _as_text(some) or (isinstance(some, str) and one is not None and _as_text(one) == some)
+        _as_text(one) == _as_text(some) or (one is not None and _as_text(one) == some)
         for one in values
         for some in as_values(wanted)
     )

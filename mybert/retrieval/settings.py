@@ -10,6 +10,7 @@ from mybert.common.errors import UserError
 from mybert.settings import declare
 from mybert.settings.declare import FOLDER, MODEL, TEXTS, as_list, check, check_effect, setting
 from mybert.settings.shared import DeviceOptions, OutputFolder, ResumeOptions, TextFileOptions
+from mybert.tasks.options import pairs
 
 PRECISIONS = ("float32", "int8", "binary")
 FIXED = ("passage_tokens", "overlap", "precision", "language")
@@ -42,6 +43,9 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
         "and .zst) or a data set, with a text and maybe an id and a title; folders, patterns.",
         positional=True,
         reads=TEXTS,
+    )
+    columns: list[str] = declare.data(
+        default_factory=list, help="Columns without a usual name, as id=COLUMN title=COLUMN.", pairs=True
     )
     output: str = setting("", "Folder of the index.", kw_only=True, writes=FOLDER)
     passage_tokens: int = declare.task(
@@ -80,11 +84,16 @@ class IndexSettings(OutputFolder, ResumeOptions, DeviceOptions, TextFileOptions)
             raise UserError("documents cannot be read from standard input twice; save them to a file")
         if self.delete and self.inputs and not self.add:
             raise UserError("--delete changes an index; to add documents to it too, say --add")
+        self.given_columns()
         change = "--add" if self.add else "--delete"
         check_effect(self, "overwrite resume", not self.changes, f"with {change}; remove it")
         for name in FIXED:
             if self.changes and getattr(self, name) != getattr(type(self), name):
                 raise UserError(f"--{name.replace('_', '-')} is fixed when an index is made; remove it")
+
+    def given_columns(self) -> dict[str, str]:
+        """The columns given by `--columns`, by role."""
+        return pairs("columns", self.columns, "id=COLUMN or title=COLUMN", ("id", "title"))
 
     @property
     def changes(self) -> bool:

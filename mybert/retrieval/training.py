@@ -24,12 +24,13 @@ from mybert.finetuning.arguments import FinetuningArguments
 from mybert.finetuning.settings import BATCH, FinetuneSettings
 from mybert.finetuning.training import find_checkpoint
 from mybert.inference.checkpoint import explain_unreadable
-from mybert.retrieval.collections import read_texts
+from mybert.retrieval.collections import OF_DOCUMENTS, read_texts
 from mybert.retrieval.kinds import Kind, Retrieval, kind_of
-from mybert.retrieval.pairs import Pairs, judged_pairs, read_pairs
+from mybert.retrieval.pairs import ROLES, Pairs, judged_pairs, read_pairs
+from mybert.retrieval.ranking import interval_of_mean
 from mybert.retrieval.trainer import METRIC, HeldOutReranking
 from mybert.retrieval.words_channel import planned_dimensions
-from mybert.tasks.bootstrap_scores import interval_95
+from mybert.tasks.options import pairs as pairs_of
 from mybert.training.arguments import explain_unusable, prepare_launch
 from mybert.training.curves import CURVES, Panel, draw_curves
 from mybert.training.options import decisive_arguments
@@ -125,14 +126,13 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     """Reads, mines and splits the pairs, loads the model, and completes the arguments."""
     with explain_unreadable(settings.model):
         kind = kind_of(settings, arguments)
-    task = kind.options
-    columns = task.given_columns()
-    if settings.documents:
-        columns = {role: name for role, name in columns.items() if role not in ("text", "title")}
+    known = [*ROLES, *(OF_DOCUMENTS if settings.documents else ())]
+    given = pairs_of("columns", settings.columns, "ROLE=COLUMN, such as query=question", known)
+    columns = {role: name for role, name in given.items() if role in ROLES}
     rows = read_pairs(settings.train_files, columns, settings.errors) if settings.train else Pairs()
     mined, passages, documents = kind.mine(settings, arguments.seed) if settings.documents else (Pairs(), [], 0)
     if settings.queries and settings.judgements:
-        corpus = read_texts(settings.documents, "documents", settings.errors)
+        corpus = read_texts(settings.documents, "documents", settings.errors, given)
         rows += judged_pairs(corpus, settings.queries, settings.judgements, settings.errors)
         passages, documents = corpus.passages(), len(corpus.ids)  # whole, as they were judged
     counts = Counter(pair.kind for pair in mined.pairs)
@@ -274,10 +274,7 @@ def _train(job: Job, folder: RunFolder, trainer: Any, stop: StopOnSignal, evalua
 
 def _with_interval(metrics: dict[str, float], of_queries: np.ndarray) -> dict[str, Any]:
     """Metrics, and the 95% interval of the mean of `METRIC` over queries."""
-    random, count = np.random.default_rng(0), len(of_queries)
-    means = [of_queries[random.integers(count, size=count)].mean() for _ in range(_SAMPLES)]
-    interval = interval_95(means, count, is_share=False, score=of_queries.mean(), is_bounded=True)
-    return {"metrics": metrics, "intervals_95": {METRIC: interval}}
+    return {"metrics": metrics, "intervals_95": {METRIC: interval_of_mean(of_queries, _SAMPLES, seed=0)}}
 
 
 def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:

@@ -81,7 +81,7 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
         if not isinstance(values[-1], str):
             is_there = columns[-1] in text.others
             detail = "" if is_there else _pair_column(columns[-1]).others([columns[0], *text.others])
-            problems.report(text.source, f"line {text.line}", f"no text in column {columns[-1]!r}", detail)
+            problems.report(text.source, text.place, f"no text in column {columns[-1]!r}", detail)
             continue
         lengths = map(len, scorer.backend.encode_batch_fast(values, add_special_tokens=False))
         bare = [one for *one, length in zip(columns, values, lengths, strict=True) if not length]
@@ -89,7 +89,7 @@ def _usable(scorer: Scorer, columns: list[str], texts: list[Document], problems:
             name, value = bare[0]
             named = f"column {name!r}" if len(columns) > 1 else ""
             reason = "no token" if value.strip() else "empty text"
-            problems.report(text.source, f"line {text.line}", reason, named)
+            problems.report(text.source, text.place, reason, named)
         else:
             kept.append(text)
     return kept

@@ -262,6 +262,7 @@ class PushKeywords(TypedDict, total=False):
 
 class BuildIndexKeywords(DeviceKeywords, CommandKeywords, TextKeywords, total=False):
     resume: bool
+    columns: Name | Sequence[Name] | Mapping[str, object]
     passage_tokens: int
     overlap: int
     precision: Literal["float32", "int8", "binary"]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -262,12 +262,14 @@ class SearchTaskOptions(Options):
     )
 
 
-def pairs(flag: str, words: list[str], expected: str) -> dict[str, str]:
-    """The words `NAME=VALUE` of a flag as a dictionary."""
+def pairs(flag: str, words: list[str], expected: str, names: Collection[str] = ()) -> dict[str, str]:
+    """The words `NAME=VALUE` of a flag as a dictionary; `names` are the known ones, if not all are."""
     for word in words:
         if "=" not in word.strip("="):
             raise UserError(f"--{flag}: expected {expected}, found {word!r}")
     by_name = dict(word.split("=", 1) for word in words)
     if len(by_name) < len(words):
         raise UserError(f"--{flag} {' '.join(words)}: a name before = is given twice")
+    if unknown := [name for name in by_name if names and name not in names]:
+        raise UserError(f"--{flag} {unknown[0]}={by_name[unknown[0]]}: expected one of {', '.join(names)} before =")
     return by_name

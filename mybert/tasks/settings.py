@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -128,17 +128,14 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
         super().__post_init__()
         collection = {name: getattr(self, name) for name in ("documents", "queries", "judgements")}
         missing = [f"--{name}" for name, value in collection.items() if not value]
-        if len(missing) == len(collection):
-            if not self.data:
-                raise UserError("missing --data: labelled rows; or --documents, --queries and --judgements")
-            given, needs = ["start", "reranker", "language"], "--documents"
-        elif missing:
+        if 0 < len(missing) < len(collection):
             raise UserError(f"{' and '.join(missing)}: missing; retrieval needs --documents, --queries, --judgements")
-        else:
-            given, needs = ["data", "slices", "suspects"], "no --documents"
-        for name in given:
-            if getattr(self, name) not in (None, [], type(self).suspects):
-                raise UserError(f"--{name} needs {needs}; remove it")
+        if missing and not self.data:
+            raise UserError("missing --data: labelled rows; or --documents, --queries and --judgements")
+        check_effect(self, "start reranker language", self.documents, "without --documents; remove it")
+        of_rows = {field.name for field in fields(TaskSettings)} - {"columns", "max_length"}
+        check_effect(self, " ".join(["data slices suspects task", *sorted(of_rows)]), not self.documents,
+                     "with --documents; remove it")  # fmt: skip
 
 
 @dataclass(kw_only=True)

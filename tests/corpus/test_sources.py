@@ -148,9 +148,9 @@ def test_documents_know_where_they_begin(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n\none\ntwo\n\n\nthree\n")
     found = list(read_documents([str(path)]))
-    assert found == [("one\ntwo\n", str(path), 3, {}, False), ("three\n", str(path), 7, {}, False)]
+    assert found == [("one\ntwo\n", str(path), 3, {}, "line"), ("three\n", str(path), 7, {}, "line")]
     (whole,) = read_documents([str(path)], plain_text="file")
-    assert whole == (path.read_text(), str(path), 1, {}, True)
+    assert whole == (path.read_text(), str(path), 1, {}, "file")
 
 
 def test_newlines_of_all_systems_and_a_byte_order_mark(tmp_path):

@@ -46,6 +46,27 @@ def test_data_sets_are_collections(tmp_path):
     assert read_judgements(str(tmp_path / "qrels"), ["q1"], ["d1", "d2"]).grades == {"q1": {"d2": 2}}
 
 
+def test_text_after_a_sign_in_a_topic_of_trec_is_kept(tmp_path):
+    topics = """<top>
+<num> 1
+<title> Number theory if a < b <desc> Description: x
+</top>
+<top><num>Number: 2</num><desc>Description: cats & <b>dogs</b> 1 <2</desc><narr>z</narr></top>"""
+    (tmp_path / "topics.txt").write_text(topics)
+    found = read_texts([str(tmp_path / "topics.txt")], "queries")
+    assert found == Texts(["1", "2"], ["", ""], ["Number theory if a < b", "cats & dogs 1 <2"])
+
+
+def test_columns_of_any_name_and_titles_that_are_numbers_are_read(tmp_path):
+    columns = {"id": "part", "title": "year", "text": "body"}
+    (tmp_path / "corpus.tsv").write_text("part\tyear\tbody\n1\t1984\tcats\n")
+    (tmp_path / "corpus.json").write_text('[{"_id": "same", "part": 2, "year": 1985, "body": "dogs", "text": "x"}]')
+    found = read_texts(
+        [str(tmp_path / name) for name in ("corpus.tsv", "corpus.json")], "documents", "strict", columns
+    )
+    assert found == Texts(["1", "2"], ["1984", "1985"], ["cats", "dogs"])
+
+
 def test_text_after_a_tag_and_a_sign_in_a_document_of_trec_is_kept(tmp_path):
     (tmp_path / "fbis.txt").write_text(
         "<DOC><DOCNO> F1 </DOCNO><HEADLINE><P>A title</P></HEADLINE>\n<!-- 7 --><TEXT>\nLanguage: "

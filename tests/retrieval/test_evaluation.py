@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mybert import Index, cli
 from mybert.retrieval import evaluation
-from mybert.retrieval.ranking import METRICS, combined, score_ranking, words_unit
+from mybert.retrieval.ranking import METRICS, combined, interval_of_mean, score_ranking, words_unit
 
 TREC = {"ndcg_cut_10": "ndcg@10", "recall_10": "recall@10", "recall_100": "recall@100", "map": "map"}
 DOCUMENTS = {
@@ -46,6 +46,17 @@ def test_metrics_are_those_of_trec_eval(seed):
             assert scores[ours] == pytest.approx(expected[query][theirs], abs=1e-6)
         reciprocal = expected[query]["recip_rank"]  # of any depth
         assert scores["mrr@10"] == pytest.approx(reciprocal if reciprocal >= 0.1 else 0, abs=1e-6)
+
+
+def test_intervals_of_few_queries_are_wider_than_percentiles_and_never_a_point():
+    values = np.array([0.0, 0.5, 1.0, 0.7])
+    low, high = interval_of_mean(values, 1000, 0)
+    random = np.random.default_rng(0)
+    percentiles = np.percentile([values[random.integers(4, size=4)].mean() for _ in range(1000)], (2.5, 97.5))
+    assert low < percentiles[0] < percentiles[1] < high
+    assert interval_of_mean(np.ones(5), 1000, 0)[0] < 0.6  # Wilson's
+    assert interval_of_mean(np.zeros(5), 1000, 0, is_bounded=False) is None
+    assert interval_of_mean(values, 0, 0) is None
 
 
 def test_a_hybrid_score_depends_on_neither_scale():

@@ -68,11 +68,19 @@ def brute_force(encoder: str, documents: list[dict], query: str, mode: str, coun
     return [documents[row]["id"] for row in best_rows(scores, count)]
 
 
-def test_id_and_title_are_read_in_any_case(tmp_path, encoder):
-    rows = [{"ID": row["id"], "Title": row["title"], "text": row["text"]} for row in DOCUMENTS[:5]]
-    index = index_of(tmp_path, encoder, rows)
-    hits = index.search(DOCUMENTS[2]["text"], mode="words", top_k=1)
-    assert (hits[0].id, hits[0].title) == (DOCUMENTS[2]["id"], DOCUMENTS[2]["title"])
+@pytest.mark.parametrize(
+    ("row", "columns", "expected"),
+    [
+        ({"ID": "d2", "Title": "fish"}, {}, ("d2", "fish", {})),
+        ({"id": 2.0, "title": 1984}, {}, ("2", "1984", {})),
+        ({"id": "", "doc_id": 7, "title": ["A", 8]}, {}, ("7", "A 8", {"id": ""})),
+        ({"id": 1, "part": 7, "head": "fish", "title": 2}, {"id": "part", "title": "head"},
+         ("7", "fish", {"id": 1, "title": 2})),
+    ],
+)  # fmt: skip
+def test_ids_and_titles_of_any_type_and_column_are_read(tmp_path, encoder, row, columns, expected):
+    (hit,) = index_of(tmp_path / "index", encoder, [{**row, "text": "cats"}], columns=columns).search("cats")
+    assert (hit.id, hit.title, hit.columns) == expected
 
 
 def test_rows_of_texts_alone_are_known_by_their_line_and_files_by_their_name(tmp_path, encoder, monkeypatch):
@@ -191,13 +199,16 @@ def test_a_hybrid_search_compares_few_vectors(tmp_path, encoder, monkeypatch):
     assert sum(compared) <= 2 * 5 + 2 * 5 + 5  # candidates of the graph; what it and BM25 have found
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "dense", "words"])
-def test_a_document_of_many_passages_hides_no_others(tmp_path, encoder, mode):
+@pytest.mark.parametrize(
+    ("mode", "head"), [("hybrid", None), ("dense", None), ("words", None), ("words", "regression")]
+)
+def test_a_document_of_many_passages_hides_no_others(tmp_path, encoder, models, mode, head):
+    reranker = head and str(models(head))
     long = {"id": "long", "text": "Birds hide. " * 1500}
     rows = [long, *({"id": f"d{number}", "text": f"birds hide in rain {number}"} for number in range(8))]
     index = index_of(tmp_path / "index", encoder, rows, passage_tokens=16, overlap=0)
-    assert index.passages > 200 and len(set(ids(index.search("birds hide", mode=mode)))) == 5
-    assert len(index.search("birds hide", mode=mode, top_k=20)) == 9
+    assert index.passages > 200 and len(set(ids(index.search("birds hide", 5, mode, reranker=reranker)))) == 5
+    assert len(index.search("birds hide", 20, mode, reranker=reranker)) == 9
 
 
 def test_single_documents_and_ids_and_empty_ids(tmp_path, encoder):
@@ -245,6 +256,7 @@ def test_filters_find_values_of_every_type(tmp_path, encoder):
         ({"year": 2020}, "02"),
         ({"year": 2020.0}, "02"),
         ({"year": "2020"}, "012"),
+        ({"year": "2020.0"}, "02"),
         ({"year": None}, "3"),
         ({"flag": True}, "1"),
         ({"flag": "true"}, "1"),

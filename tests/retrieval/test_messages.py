@@ -15,9 +15,12 @@ from mybert.finetuning.settings import FinetuneSettings
 
 ONE = '{"id": "1", "text": "a"}\n'
 OF_DOCUMENTS = [  # documents, words of `mybert index`, and message; " … " in a message stands for anything
-    (ONE + ONE, "", "documents.jsonl, line 2: the id is given twice (found '1')"),
+    (ONE + ONE, "", "documents.jsonl, line 2: the id is given twice (found '1'; --columns id="),
     (ONE + '{"id": 2, "text": " "}', "", "documents.jsonl, line 2: the document is empty"),
-    ('{"id": 1, "title": 3, "text": " "}', "", "documents.jsonl, line 1: the document is empty"),
+    ('{"id": 1, "title": null, "text": " "}', "", "documents.jsonl, line 1: the document is empty"),
+    (ONE, "--columns id=key", "documents.jsonl has no column 'key' (there are 'id'; name another by --columns)"),
+    ('{"id": 1, "key": "", "text": "a"}', "--columns id=key", "documents.jsonl, line 1: 'key' is empty"),
+    (ONE, "--columns text=body", "--columns text=body: expected one of id, title before ="),
     ('{"id": 1, "texts": "a"}', "", "no column 'text' (there are 'id', 'texts'; choose one by --text-column)"),
     ("", "", "hold no document with a text; check them and --text-column"),
     (r'{"id": 1, "title": "\ud800", "text": "a"}', "", "documents.jsonl, line 1: a column cannot be stored ("),
@@ -112,6 +115,7 @@ OF_COLLECTIONS = [  # a file, its content, and message
     ("corpus.jsonl", '{"_id": "1", "text": " "}', "line 1: no text (id '1')"),
     ("corpus.jsonl", r'{"_id": "1", "title": "\ud800", "text": "a"}', "line 1: id or title has half of a surrogate"),
     ("corpus.jsonl", '{"text": "a"}', "line 1: no id; expected one of _id, id"),
+    ("corpus.json", '[{"id": 1, "text": "a"}, {"text": "b"}]', "row 2: no id; expected one of _id, id"),
     ("corpus.jsonl", '{"_id": "1", "words": "a"}', "expected a column for the text, such as text"),
     ("corpus.jsonl", "", "no documents with an id and a text"),
 ]
@@ -121,7 +125,7 @@ OF_COLLECTIONS = [  # a file, its content, and message
 def test_a_collection_that_cannot_be_read(models, tmp_path, assert_refused, name, content, message):
     for file, usual in (COLLECTION | {name: content}).items():
         (tmp_path / file).write_text(usual)
-    words = ["--documents", "corpus.jsonl", "--queries", "queries.tsv"]
+    words = ["--documents", name if name.startswith("corpus") else "corpus.jsonl", "--queries", "queries.tsv"]
     words += ["--judgements", name if name.startswith("qrels") else "qrels.tsv"]
     assert_refused(["evaluate", "--model", models("encoder"), "--output", "out", *words], f"{name} … {message}")
 
@@ -129,7 +133,15 @@ def test_a_collection_that_cannot_be_read(models, tmp_path, assert_refused, name
 PARTS = [
     ("", "missing --data: labelled rows; or --documents, --queries and --judgements"),
     ("--documents corpus.jsonl", "--queries and --judgements: missing"),
-    ("--data rows.csv --language de", "--language needs --documents"),
+    ("--data rows.csv --language de", "--language has no effect without --documents"),
+    *(
+        (f"--documents corpus.jsonl --queries corpus.jsonl --judgements corpus.jsonl {words}", message)
+        for words, message in (
+            ("--task ner", "--task has no effect with --documents"),
+            ("--label-separator ;", "--label-separator has no effect with --documents"),
+            ("--columns query=a", "--columns query=a: expected one of id, text, title before ="),
+        )
+    ),
 ]
 
 
