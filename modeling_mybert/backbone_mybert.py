@@ -123,6 +123,8 @@ class MyBertModel(MyBertPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if kwargs.get("is_causal"):
+            raise ValueError("is_causal: MyBertModel attends in both directions; load MyBertLMHeadModel")
         inputs: Any = inputs_embeds if input_ids is None else input_ids
         if checks is not None:
             given = input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seq_lens_q

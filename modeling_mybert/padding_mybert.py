@@ -197,9 +197,11 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
             and not in compiled graphs).
     """
     cu_seq_lens = cu_seq_lens.to(torch.int32)
-    max_length = int(cu_seq_lens.diff().max() if max_length is None else max_length)
+    lengths = cu_seq_lens.diff()
+    if cu_seq_lens.dim() != 1 or not lengths.numel():
+        raise ValueError(f"cu_seq_lens_q has shape {tuple(cu_seq_lens.shape)}, expected (sequences + 1,)")
+    max_length = int(lengths.max() if max_length is None else max_length)
     if can_read_without_sync(cu_seq_lens, training=True):
-        lengths = cu_seq_lens.diff()
         if cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length:
             raise ValueError(
                 f"cu_seq_lens_q must rise from 0 to the {total} tokens of input_ids in steps of 1 to "
@@ -210,7 +212,7 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
     if not torch.compiler.is_compiling() and grid[0] * grid[1] == total:
         return RaggedLayout(grid, None, cu_seq_lens, packed=True)
     indices = places_in_grid(cu_seq_lens, max_length, total)
-    mask = torch.arange(max_length, device=cu_seq_lens.device) < cu_seq_lens.diff()[:, None]
+    mask = torch.arange(max_length, device=cu_seq_lens.device) < lengths[:, None]
     return RaggedLayout(grid, indices, cu_seq_lens, mask[:, None, None, :], packed=True)
 
 

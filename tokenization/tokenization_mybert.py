@@ -14,7 +14,12 @@ from transformers import BatchEncoding, BertTokenizer
 
 from .pair_merging import PREFIX
 
-_OPTIONS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "padding_side", "truncation_side")
+_CONTROL = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_OPTIONS = (
+    *_CONTROL,
+    *("do_lower_case", "tokenize_chinese_chars", "strip_accents"),
+    *("padding_side", "truncation_side", "model_max_length"),
+)
 
 Vocabulary = str | PathLike[str] | Mapping[str, int] | Iterable[str]
 
@@ -154,7 +159,7 @@ class MyBertTokenizer(BertTokenizer):
     @property
     def control_tokens(self) -> set[str]:
         """BERT's five special tokens; `all_special_tokens` has those that a user added, too."""
-        return {self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token}
+        return {getattr(self, name) for name in _CONTROL}
 
     def _encode_plus(self, *texts: Any, **options: Any) -> BatchEncoding:
         """As `BertTokenizer`, but `split_special_tokens` splits BERT's special tokens only, not those of a user."""
@@ -177,10 +182,7 @@ class MyBertTokenizer(BertTokenizer):
         Args:
             pieces: in the order of the ids, without the words from `add_tokens`.
         """
-        options = {name: self.init_kwargs[name] for name in _OPTIONS if name in self.init_kwargs}
-        names = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-        options |= {name: str(getattr(self, name)) for name in names}
-        tokenizer = MyBertTokenizer(pieces, model_max_length=self.model_max_length, **options)
+        tokenizer = MyBertTokenizer(pieces, **{name: getattr(self, name) for name in _OPTIONS})
         known = set(tokenizer.all_special_tokens)
         for _, token in sorted(self.added_tokens_decoder.items()):
             if token.content not in known:

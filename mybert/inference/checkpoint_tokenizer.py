@@ -23,14 +23,14 @@ def no_tokenizer(name: str) -> UserError:
 
 
 def load_tokenizer(name: str) -> MyBertTokenizer:
-    """The tokenizer of a checkpoint.
+    """The tokenizer of a checkpoint, which pads on the right, or the positions of a text would depend on its batch.
 
     Raises:
         UserError: a file of it holds JSON of another form, of which transformers checks little.
         ValueError: it is no tokenizer of a BERT.
     """
     try:
-        return MyBertTokenizer.from_pretrained(name)
+        return MyBertTokenizer.from_pretrained(name, padding_side="right")
     except (AttributeError, LookupError, TypeError) as error:
         raise UserError(f"checkpoint {name}: its tokenizer is damaged ({cause(error)}); {_REMEDY}") from error
 

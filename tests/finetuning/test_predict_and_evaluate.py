@@ -535,7 +535,7 @@ def test_scores_of_a_cross_encoder_with_labels_are_a_sigmoid_if_it_names_one_els
     assert [list(one["scores"]).index(one["label"]) for one in found] == expected.argmax(1).tolist()
 
 
-@pytest.mark.parametrize(
+EVERY_TASK = pytest.mark.parametrize(
     ("head", "row"),
     [
         ("reader", {"question": "who sings", "context": "ann sings in rome"}),
@@ -544,6 +544,18 @@ def test_scores_of_a_cross_encoder_with_labels_are_a_sigmoid_if_it_names_one_els
         ("pairs", {"text": "who is bert", "text_pair": "bert sings"}),
     ],
 )
+
+
+@EVERY_TASK
+def test_a_tokenizer_that_pads_on_the_left_gives_the_same_predictions(models, tmp_path, head, row):
+    folder = shutil.copytree(models(head), tmp_path / head)
+    change_json(folder / "tokenizer_config.json", padding_side="left")
+    longer = {name: value + value for name, value in row.items()}
+    left, right = (Predictor(str(name), device="cpu")([row, longer]) for name in (folder, models(head)))
+    assert repr(left) == repr(right)
+
+
+@EVERY_TASK
 def test_every_task_reads_a_model_with_one_segment_type(models, tmp_path, head, row):
     table = "bert.embeddings.token_type_embeddings.weight"
     for types in (1, 2):

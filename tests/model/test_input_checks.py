@@ -38,6 +38,9 @@ PACK = {"input_ids": IDS[:1], "cu_seq_lens_q": torch.tensor([0, 3, 5])}
         ({**PACK, "input_ids": IDS}, r"input_ids of shape \(1, total_tokens\), got \(2, 5\)"),
         ({**PACK, "max_length_q": 1}, r"from 0 to the 5 tokens.*of 1 to max_length_q=1, got \[0, 3, 5\]"),
         ({**PACK, "cu_seq_lens_q": torch.tensor([0, 2, 4])}, r"from 0 to the 5 tokens.*\[0, 2, 4\]"),
+        ({**PACK, "cu_seq_lens_q": torch.tensor([0])}, r"cu_seq_lens_q has shape \(1,\), expected"),
+        ({**PACK, "cu_seq_lens_q": torch.tensor([[0, 3, 5]])}, r"cu_seq_lens_q has shape \(1, 3\), expected"),
+        ({"input_ids": IDS, "is_causal": True}, "attends in both directions"),
     ],
 )
 @pytest.mark.parametrize("training", [False, True])

@@ -91,10 +91,11 @@ def test_spelling_is_the_longest_match(word):
 def test_options_and_words_of_add_tokens_survive_a_change_of_the_vocabulary():
     tokenizer = MyBertTokenizer([*OLD, "C"], do_lower_case=False, model_max_length=77)
     tokenizer.add_tokens(["bacab"])
+    tokenizer.truncation_side = "left"
     tokenizer.add_special_tokens({"additional_special_tokens": ["<e>"]})
     changed = tokenizer.with_vocabulary([*OLD[:-1], "C"])
     text = "bacab xbacab <e> [MASK] C cab"
     assert changed.tokenize(text) == ["bacab", "[UNK]", "<e>", "[MASK]", "C", "c", "##ab"]
     assert tokenizer.tokenize(text) == [*changed.tokenize(text)[:-2], "cab"]
-    assert changed.model_max_length == 77
+    assert (changed.model_max_length, changed.truncation_side) == (77, "left")
     assert "<e>" in changed.all_special_tokens
