@@ -201,12 +201,13 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
     if cu_seq_lens.dim() != 1 or not lengths.numel():
         raise ValueError(f"cu_seq_lens_q has shape {tuple(cu_seq_lens.shape)}, expected (sequences + 1,)")
     max_length = int(lengths.max() if max_length is None else max_length)
-    if can_read_without_sync(cu_seq_lens, training=True):
-        if cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length:
-            raise ValueError(
-                f"cu_seq_lens_q must rise from 0 to the {total} tokens of input_ids in steps of 1 to "
-                f"max_length_q={max_length}, got {cu_seq_lens.tolist()}"
-            )
+    if can_read_without_sync(cu_seq_lens, training=True) and (
+        cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length
+    ):
+        raise ValueError(
+            f"cu_seq_lens_q must rise from 0 to the {total} tokens of input_ids in steps of 1 to "
+            f"max_length_q={max_length}, got {cu_seq_lens.tolist()}"
+        )
     grid = (cu_seq_lens.numel() - 1, max_length)
     # Attention without a mask has faster kernels; a compiled graph would be compiled once for each case.
     if not torch.compiler.is_compiling() and grid[0] * grid[1] == total:
