@@ -42,7 +42,7 @@ def check_repository(name: str, kind: str = "model") -> None:
         raise UserError(f"{missing} that you may read{did_you_mean(name)}") from error
     if error is None or isinstance(error, GatedRepoError):
         return
-    reason = f"HTTP {error.response.status_code}" if isinstance(error, HfHubHTTPError) else cause(error)
+    reason = _reason(error)
     if not _is_cached(name, kind):
         unreachable = f"{name}: no such folder, and the Hub cannot be reached ({reason})"
         raise UserError(f"{unreachable}{did_you_mean(name)}") from error
@@ -63,8 +63,21 @@ def _is_cached(name: str, kind: str) -> bool:
 def check_reachable(repo_id: str) -> None:
     """Checks that the Hub answers before a long command that uploads at its end."""
     error = None if constants.is_offline_mode() else _ask(repo_id, "model")
-    if error is not None and not isinstance(error, (HfHubHTTPError, ValueError)):  # an answer, explained later
-        raise UserError(f"the Hub cannot be reached ({cause(error)}); nothing was sent") from error
+    is_answer = isinstance(error, (HfHubHTTPError, ValueError)) and not _refuses_token(error)  # explained later
+    if error is not None and not is_answer:
+        raise UserError(f"the Hub cannot be reached ({_reason(error)}); nothing was sent") from error
+
+
+def _refuses_token(error: Exception) -> bool:
+    is_missing = isinstance(error, RepositoryNotFoundError)  # 401 of a repository that does not exist
+    return isinstance(error, HfHubHTTPError) and error.response.status_code == 401 and not is_missing
+
+
+def _reason(error: Exception) -> str:
+    """Why the Hub did not answer the question for a repository."""
+    if _refuses_token(error):
+        return "it refuses the token: run `hf auth login` again, or change HF_TOKEN"
+    return f"HTTP {error.response.status_code}" if isinstance(error, HfHubHTTPError) else cause(error)
 
 
 def _ask(name: str, kind: str) -> Exception | None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mybert.common.errors import UserError, did_you_mean
 from mybert.common.quantities import counted
 from mybert.settings import declare
-from mybert.settings.declare import MODEL, TEXTS, Options, check, flag_of, setting
+from mybert.settings.declare import MODEL, TEXTS, Options, check, check_effect, flag_of, setting
 from mybert.settings.shared import OutputFolder, TextFileOptions
 
 _PULL_REQUEST = re.compile(r"refs/pr/\d+")
@@ -36,6 +36,10 @@ class ExportSettings(OutputFolder):
     int8_tolerance: float = declare.output(
         0.3, "Maximum relative error of the int8 outputs (root mean square).", within="(0, inf]"
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_effect(self, "int8_tolerance", self.int8, "without --int8; add it")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from mybert.common.errors import UserError, short
 from mybert.common.text_windows import window_count
 from mybert.embedding.vector_files import json_vectors, vector_column
 from mybert.retrieval.records import UnusableQuery
-from mybert.serving.requests import Body, Refused, Work, check_parameters, field, json_bytes, texts_in
+from mybert.serving.requests import Body, Refused, Work, check_fields, check_parameters, field, json_bytes, texts_in
 from mybert.serving.served import CHARACTERS_PER_TOKEN, ServedEncoder, ServedIndex
 
 _MOST = 1000  # results of a search
@@ -101,6 +101,7 @@ def _as_json(vectors: np.ndarray) -> list[str]:
 
 def search(served: ServedIndex, body: Body) -> Work:
     """`results` of an index for a `query`, with `top_k`, `mode`, `where` and `rerank` as in `mybert search`."""
+    check_fields(body, "query", "top_k", "mode", "where", "rerank")
     query, top_k = field(body, "query", str), field(body, "top_k", int, 5)
     mode, where = field(body, "mode", str, "hybrid"), field(body, "where", dict, {})
     rerank = field(body, "rerank", bool, served.settings.reranker is not None)

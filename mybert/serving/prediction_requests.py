@@ -9,7 +9,17 @@ from torch.nn import Sigmoid
 
 from mybert.common.errors import short, short_list
 from mybert.inference.logits import as_rows, inputs_of, token_count
-from mybert.serving.requests import Body, Refused, Work, check_count, check_parameters, field, json_bytes, json_list
+from mybert.serving.requests import (
+    Body,
+    Refused,
+    Work,
+    check_count,
+    check_fields,
+    check_parameters,
+    field,
+    json_bytes,
+    json_list,
+)
 from mybert.serving.served import CHARACTERS_PER_TOKEN, MAX_COLUMN_SETS, MAX_COLUMNS, MAX_SCORES, ServedTask
 from mybert.tasks.base import Prediction
 from mybert.tasks.text_classification import TextClassification
@@ -22,6 +32,7 @@ def predict(served: ServedTask, body: Body) -> Work:
     if body.get("rows") is not None:
         if body.get("inputs") is not None:
             raise Refused(422, "expected rows or inputs, found both; send two requests")
+        check_fields(body, "rows")
         return _work(
             served, field(body, "rows", list), lambda predictions: b'{"predictions": ' + json_list(predictions) + b"}"
         )

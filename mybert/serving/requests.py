@@ -57,14 +57,19 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else short(value, 40)
 
 
+def check_fields(body: Body, *names: str, where: str = "") -> None:
+    """Refuses fields that are none of `names`; null counts as missing."""
+    if unknown := sorted(name for name, value in body.items() if value is not None and name not in names):
+        expected = f"expected {', '.join(names)}" if names else "options are fields of the request itself"
+        raise Refused(422, f"{where}{short(unknown[0], 40)} is not supported; {expected}")
+
+
 def check_parameters(body: Body, *names: str) -> Body:
     """Returns the `parameters` of a request; refuses those that are none of `names`, and fields of TEI that would
     change the result.
     """
-    parameters = {name: value for name, value in field(body, "parameters", dict, {}).items() if value is not None}
-    if unknown := sorted(parameters.keys() - set(names)):
-        expected = f"expected {', '.join(names)}" if names else "options are fields of the request itself"
-        raise Refused(422, f"parameters: {short(unknown[0], 40)} is not supported; {expected}")
+    parameters = field(body, "parameters", dict, {})
+    check_fields(parameters, *names, where="parameters: ")
     for given in (body, parameters):
         if given.get("prompt_name") is not None:
             raise Refused(422, "prompt_name: not supported; write the prompt at the start of the text")

@@ -67,7 +67,7 @@ class ServeSettings(AddressOptions, DeviceOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         served = is_index(self.model)
-        check_effect(self, "pooling max_length", not served, "on an index; remove it")
+        check_effect(self, "pooling max_length long_texts", not served, "on an index; remove it")
         check_effect(self, "reranker", served, "on a checkpoint; remove it")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable() and self.api_key):
             raise UserError("the API key must be one or more printable ASCII characters")  # never shown

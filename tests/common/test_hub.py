@@ -172,6 +172,13 @@ def test_push_asks_for_the_hub_before_it_verifies(serve, monkeypatch):
     hub.check_reachable("alice/bert")  # push creates it
 
 
+@pytest.mark.parametrize("check", [hub.check_reachable, hub.check_repository])
+def test_a_token_that_the_hub_refuses_is_the_reason(serve, check):
+    serve(401, X_Error_Message="Invalid credentials in Authorization header")
+    with pytest.raises(UserError, match="it refuses the token: run `hf auth login` again"):
+        check("alice/bert")
+
+
 @pytest.mark.usefixtures("endpoint", "labelled")
 @pytest.mark.parametrize("name", ["--model", "--tokenizer", "embed", "export"])
 def test_offline_a_model_that_is_not_cached_is_not_said_to_be_damaged(name, monkeypatch, assert_refused):

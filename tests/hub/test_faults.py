@@ -114,7 +114,9 @@ def test_without_a_token_or_a_hub_the_push_ends_before_the_bundle_is_made(hub, c
         send()
 
 
-@pytest.mark.parametrize("token, message", [("hf_" + "Expired" * 5, "401.*hf auth login"), (READER, "403.*access")])
+@pytest.mark.parametrize(
+    "token, message", [("hf_" + "Expired" * 5, "refuses the token.*hf auth login"), (READER, "403.*access")]
+)
 def test_a_token_without_access_is_named(hub, client, send, old, changed, monkeypatch, token, message):
     with monkeypatch.context() as patch:
         patch.setenv("HF_TOKEN", token)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import shlex
 import socket
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ SETTINGS = [  # words, and message; " … " in a message stands for anything
         (f"checkpoint --repo-id {name}", f"--repo-id: expected owner/name, such as … found '{name}'")
         for name in ("no-owner", "a/b/c", "https://hf.co/a/b")
     ),
+    ("checkpoint --exclude log.jsonl 'draft/*'", "--exclude draft/* matches no file in checkpoint"),
     ("checkpoint --repo-id a/ä", "--repo-id: … alphanumeric … 'a/ä'"),
     ("checkpoint --create-pr --tag v1", EXCLUDED),
     ("checkpoint --create-pr --revision dev", EXCLUDED),
@@ -45,7 +47,7 @@ def test_settings_that_cannot_be_used(checkpoint, tmp_path, assert_refused, word
         (tmp_path / name).mkdir()
         write_json(tmp_path / name / "manifest.json", {"stage": stage, "complete": True, "inputs": inputs})
     name = [] if "--repo-id" in words else ["--repo-id", REPO]
-    assert_refused(["push", "--dry-run", "--no-verify", *name, *words.split()], message)
+    assert_refused(["push", "--dry-run", "--no-verify", *name, *shlex.split(words)], message)
 
 
 def make_socket(path: Path) -> None:
@@ -102,6 +104,10 @@ FILES = [  # a name, what is made of it, and message
         )
     ),
     *((name, Path.unlink, f"{name} is missing") for name in ("config.json", "model.safetensors", "tokenizer.json")),
+    *(
+        (*config(architectures=[f"MyBertFor{head}"]), f"--example has no effect on a MyBertFor{head}")
+        for head in ("NextSentencePrediction", "QuestionAnswering", "MultipleChoice")
+    ),
     (*config(architectures=["Mine"]), "names no head"),
     (*config(architectures=None), "names no head"),
     (*config(vocab_size="many"), "checkpoint checkpoint cannot be used … vocab_size"),
@@ -120,4 +126,4 @@ FILES = [  # a name, what is made of it, and message
 @pytest.mark.parametrize(("name", "make", "message"), FILES)
 def test_a_file_that_cannot_be_published(checkpoint, assert_refused, name, make, message):
     make(checkpoint / name)
-    assert_refused(["push", "checkpoint", "--repo-id", REPO, "--dry-run", "--no-verify"], message)
+    assert_refused(["push", "checkpoint", "--repo-id", REPO, "--example", "a", "--dry-run", "--no-verify"], message)

@@ -94,6 +94,7 @@ NAN = (
 )
 CHECKPOINTS = [  # words, a change of config.json or of the folder of the model, and message
     ("export nowhere --output out", {}, "nowhere: no such folder"),
+    (f"{EXPORT} --int8-tolerance 0.1", {}, "--int8-tolerance has no effect without --int8"),
     (EXPORT, {"architectures": ["RobertaForMaskedLM"]}, "a RobertaForMaskedLM, which has no counterpart"),
     (
         *(EXPORT, {"architectures": ["BertForTokenClassification"]}),

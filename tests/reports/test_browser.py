@@ -18,7 +18,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     made = {stage: write_report(write_stage(folder / stage, stage)) for stage in STAGES}
     rows = [
-        {**PREDICTIONS[2], "input": {"text": text}, "reference": text, "label": f"{text}!", "line": number}
+        {**PREDICTIONS[2], "input": {"id": f"q{number}", "text": text}, "reference": text, "label": f"{text}!"}
         for number, text in enumerate([*HOSTILE, "<b>" * 350_000], 1)
     ]
     changes = {"analysis/confusion/names": HOSTILE[:2], "manifest/settings": {"output": HOSTILE[0]}}
@@ -104,7 +104,11 @@ def test_the_filtered_rows_are_downloaded_and_formulas_are_not_computed(opened):
     browser.first("input[type=search]").send_keys("=1+1")
     browser.wait_for("return document.querySelectorAll('.predictions tbody tr').length == 1")
     header, row = csv.reader(io.StringIO(browser.driver.execute_async_script(SAVED)))
-    assert header[0].lstrip("\ufeff") == "row" and row[5] == "'=1+1"
+    assert header[0].lstrip("\ufeff") == "id" and row[5] == "'=1+1"
+    search = browser.first("input[type=search]")
+    search.clear()
+    search.send_keys("Q4")
+    browser.wait_for("return document.querySelector('.predictions tbody td').textContent === 'q4'")
 
 
 def test_a_threshold_shows_counts_and_the_least_cost(opened):

@@ -136,6 +136,11 @@ def test_a_row_without_the_columns_of_the_model_is_refused_without_naming_an_opt
     assert found.status_code == 422 and problem in found.json()["error"] and "--columns" not in found.text
 
 
+def test_options_beside_rows_are_refused(serve):
+    found = serve("classifier").post("/predict", {"rows": ["sea"], "parameters": {"threshold": 0.5}})
+    assert found.status_code == 422 and found.json()["error"] == "'parameters' is not supported; expected rows"
+
+
 @pytest.mark.parametrize(
     ("more", "status"),
     [

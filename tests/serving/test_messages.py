@@ -9,6 +9,7 @@ from mybert.artifacts.manifest import write_manifest
 
 MISTAKES = [  # words, and message; " … " in a message stands for anything
     ("index --pooling mean", "--pooling has no effect on an index"),
+    ("index --long-texts window", "--long-texts has no effect on an index"),
     ("model --reranker x", "--reranker has no effect on a checkpoint"),
     ("model --host 192.0.2.1 --port 0", "--host 192.0.2.1 --port 0: … another --host"),  # an address of RFC 5737
     ("model --port TAKEN", "--host 127.0.0.1 --port TAKEN: Address already in use; name another --port"),

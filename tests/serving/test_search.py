@@ -52,6 +52,7 @@ def test_answers_are_those_of_the_index(service, index, models, body):
         ({}, "query: expected a text, found nothing"),
         ({"query": " "}, "the query is empty; write some words"),
         ({"query": "a", "top_k": 0}, "top_k: expected 1 to 1000, found 0"),
+        ({"query": "a", "topk": 3}, "'topk' is not supported; expected query, top_k, mode, where, rerank"),
         ({"query": "a", "mode": "bm25"}, "mode: expected hybrid or dense or words, found 'bm25'"),
         ({"query": "a", "where": {"language": "de"}}, "no document has the column 'language'"),
     ],

@@ -17,6 +17,7 @@ import modeling_mybert
 from mybert.artifacts.manifest import MANIFEST, RESULTS, fingerprint, write_json
 from mybert.common.errors import UserError
 from mybert.common.json_io import parse_json
+from mybert.inference.checkpoint import head_of
 from mybert.inference.sentence_modules import MODULES
 from mybert.release.hub.bundle_checks import (
     checkpoint_problems,
@@ -26,11 +27,13 @@ from mybert.release.hub.bundle_checks import (
     loading_problems,
     read_object,
 )
+from mybert.release.hub.handler import PIPELINES
 from mybert.release.hub.public_records import PROVENANCE, PublicRecords, manifest_chain
 from mybert.release.settings import PushSettings
 
 CARD = "README.md"
 HANDLER = "handler.py"
+_OTHER_EXAMPLES = (None, "question-answering", "multiple-choice")  # tasks whose inputs are no single texts
 _ENDPOINT = ("torch", "transformers")  # older versions are installed there
 _ENCODER = (*_ENDPOINT, "sentence-transformers")  # with modules.json
 # Left out by default, in any folder: hidden files, checkpoints, state and logs of the training, and rows of the user's
@@ -88,6 +91,8 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     bundle = Bundle(source, folder)
     files = _select(bundle, settings.exclude or [])
     _refuse(source, [*file_problems(source, files), *checkpoint_problems(source, list(bundle.left_out))])
+    if settings.example and PIPELINES[head := head_of(read_object(source / "config.json") or {})] in _OTHER_EXAMPLES:
+        raise UserError(f"--example has no effect on a {head}, whose card has general examples; remove it")
     before = _modification_times(source, files)
     chain, gaps = manifest_chain(source) if Path(MANIFEST) in files else ({}, [])
     manifests = [read_object(source / MANIFEST) or {}, *chain.values()]
@@ -108,16 +113,19 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
 
 def _select(bundle: Bundle, exclude: list[str]) -> list[Path]:
     """The files to copy, sorted. A pattern of `exclude` matches a file or one of the folders it is in."""
-    files = []
+    files, unused = [], set(exclude)
     for path in sorted(path for path in bundle.source.rglob("*") if path.is_symlink() or not path.is_dir()):
         relative = path.relative_to(bundle.source)
         names = [relative.as_posix(), *(parent.as_posix() for parent in relative.parents if parent != Path())]
         is_of_the_run = any(fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in _LEFT_OUT)
-        chosen = any(fnmatch.fnmatch(name, pattern.rstrip("/")) for name in names for pattern in exclude)
+        chosen = [p for p in exclude if any(fnmatch.fnmatch(name, p.rstrip("/")) for name in names)]
+        unused -= {*chosen}
         if is_of_the_run or chosen or relative == Path(CARD):
             bundle.left_out[names[0]] = path.lstat().st_size
         else:
             files.append(relative)
+    if unused:  # a misspelt name would be published
+        raise UserError(f"--exclude {min(unused)} matches no file in {bundle.source}; correct or remove it")
     return files
 
 

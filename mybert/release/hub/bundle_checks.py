@@ -23,6 +23,7 @@ _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-?????-of-?????.safetensors")
 _PACKED = (".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip", ".7z", ".parquet")
 _PRINTABLE = re.compile(rb"[ -~]{6,}")
+_NOT_ON_WINDOWS = re.compile(r'[<>:"|?*\\]|[. ](?=/|$)')
 _NAMES = re.compile(r"[\w./+@-]{5,}")
 _WITHOUT_MODEL = ("tokenizer", "corpus", "index", "evaluate", "compare")  # stages
 _SPARE_ROWS = 128  # a vocabulary may be padded to a multiple of this
@@ -36,7 +37,7 @@ def file_problems(folder: Path, files: list[Path]) -> Iterator[str]:
         if problem := _link_problem(folder, path):
             yield f"{name} is {problem}; copy the file into the folder, or {exclude}"
             continue
-        if not name.isprintable() or "\\" in name:
+        if not name.isprintable() or _NOT_ON_WINDOWS.search(name):
             yield f"{name!r} is not a valid file name on every system; rename it, or leave it out"
         if path.suffix in _PICKLES or _starts_like_a_pickle(source):
             yield f"{name} is a pickle, which can run code when loaded; save weights as safetensors, or {exclude}"

@@ -97,7 +97,7 @@ def make_card(bundle: Bundle, settings: PushSettings, pin: str, sentence: str) -
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"manifest.json or results.json in {bundle.source} has an unknown structure ({error}); restore it, or "
-            "leave it out: --exclude results.json manifest.json"
+            "leave it out by --exclude"
         ) from error
 
 

@@ -45,7 +45,8 @@ async function predictions(card) {
   const [search, which] = [card.querySelector("input"), card.querySelector(".which")]; // null: no row is incorrect
   const lists = [];
   const state = { column: -1, ascending: false, page: 0, found: rows };
-  const texts = rows.map((row) => row.slice(2).map((value) => (Array.isArray(value) ? value.map(([text, label]) => `${text} ${label}`).join(" ") : value)).join("\u0000").toLowerCase());
+  const searched = (row) => [...row.slice(0, 1).filter((name) => typeof name === "string"), ...row.slice(2)]; // ids, no row numbers
+  const texts = rows.map((row) => searched(row).map((value) => (Array.isArray(value) ? value.map(([text, label]) => `${text} ${label}`).join(" ") : value)).join("\u0000").toLowerCase());
 
   headers.forEach((header, column) => {
     const button = document.createElement("button");
