@@ -79,7 +79,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def json_line(value: Any, indent: int | None = None) -> str:
-    """A JSON text and a newline. NaN and infinity become null."""
+    """A JSON text and a newline. NaN and infinity become null, values of numpy those of Python, others texts."""
     return json.dumps(_finite(value), indent=indent, ensure_ascii=False, default=str, allow_nan=False) + "\n"
 
 
@@ -88,6 +88,8 @@ def _finite(value: Any) -> Any:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _finite(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

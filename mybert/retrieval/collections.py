@@ -149,27 +149,30 @@ _Row = tuple[str | None, str, str, str]
 def _rows(source: Source, what: str, problems: Problems, given: Mapping[str, str]) -> Iterator[_Row]:
     if source.name == STDIN:
         raise UserError("a collection cannot be read from standard input; save it to a file")
-    head = _first_line(source)
+    head, is_tabbed = _first_line(source)
     tagged = list(_tagged(source.name)) if head.lstrip().startswith("<") else []
     if tagged:
         yield from tagged
     elif head.lstrip().lower().startswith(_TREC):
         raise UserError(f"{source.name} has neither <DOC> nor <top>; expected TREC's tags, or rows")
-    elif source.kind in (".txt", ".tsv") and "\t" in head and not _names_columns(head, given):
+    elif is_tabbed and not _names_columns(head, given):
         yield from _two_columns(source.name, problems)
     elif source.kind == ".txt" and what == "documents":
-        for document in read_documents([source.name], plain_text="file", errors=problems.errors):
-            yield source.name, "", document.text, "line 1"
+        options = {"errors": problems.errors, "skipped": problems.skipped}
+        for document in read_documents([source.name], plain_text="file", **options):
+            yield source.name, "", document.text, document.place
     else:
         yield from _table(source, problems, given)
 
 
-def _first_line(source: Source) -> str:
-    """The first line of a plain text that is not blank; empty for other formats."""
+def _first_line(source: Source) -> tuple[str, bool]:
+    """The first line of a plain text that is not blank, and whether tabs separate columns; empty for other formats."""
     if source.kind not in (".txt", ".tsv"):
-        return ""
+        return "", False
     with open_text(source.name) as file:
-        return next((line for line in file if line.strip()), "")
+        lines = (line for line in file if line.strip())
+        head = next(lines, "")
+        return head, "\t" in head and (source.kind == ".tsv" or all("\t" in line for line in lines))
 
 
 def _names_columns(head: str, given: Mapping[str, str]) -> bool:

@@ -14,7 +14,7 @@ from mybert.common.progress import Bar
 from mybert.embedding.settings import MODES
 from mybert.io.files import is_unicode
 from mybert.retrieval.balance import DEFAULT, balance
-from mybert.retrieval.collections import joined
+from mybert.retrieval.collections import id_of, joined
 from mybert.retrieval.encoder import Encoder, Progress, Reranker
 from mybert.retrieval.passages import PassageCutter, passage_sizes
 from mybert.retrieval.ranking import RERANKED, combined, reranked, words_unit
@@ -221,7 +221,7 @@ class Index:
             missing: `strict` raises a UserError for an id that is not in the index; `skip` leaves it out.
         """
         with self.store.writing():
-            known, ids = self.store.known(), list(dict.fromkeys(map(str, as_list(ids))))
+            known, ids = self.store.known(), list(dict.fromkeys(map(id_of, as_list(ids))))
             if (unknown := [key for key in ids if key not in known]) and missing == "strict":
                 path = next((key for key in known if key.endswith(f"/{unknown[0]}")), None)
                 hint = f"; {short(path)} is there, since the id of a file is its path" if path else ""

@@ -11,6 +11,8 @@ from mybert.artifacts.manifest import json_line
 from mybert.common.errors import UserError, short
 from mybert.common.json_io import unwritable
 from mybert.io.record_formats import rename_taken
+from mybert.retrieval.collections import id_of, title_of
+from mybert.rows.labels import is_missing
 
 
 class UnusableQuery(UserError):
@@ -68,12 +70,10 @@ def as_document(given: IndexedDocument | Mapping[str, Any]) -> IndexedDocument:
     """A document that may be given as a dictionary of its columns."""
     if isinstance(given, IndexedDocument):
         return given
-    if not isinstance(given, Mapping):
-        raise UserError(f"a document needs an id and a text, found {short(given)}")
-    columns = dict(given)
-    key, text, title = columns.pop("id", None), columns.pop("text", None), columns.pop("title", None)
-    if key is None or not isinstance(text, str):
+    columns = dict(given) if isinstance(given, Mapping) else {}
+    key, text, title = (columns.pop(name, None) for name in ("id", "text", "title"))
+    if is_missing(key) or not isinstance(text, str):
         raise UserError(f"a document needs an id and a text, found {short(given)}")
     if problem := unwritable(dict(given)):
         raise UserError(f"the document {short(key)} cannot be stored ({problem}); correct it")
-    return IndexedDocument(str(key), text, title if isinstance(title, str) else "", columns)
+    return IndexedDocument(id_of(key), text, title_of(title), columns)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mybert.artifacts.manifest import json_line
 from mybert.common.errors import needing
 from mybert.common.progress import Bar
 from mybert.retrieval.words import Postings, best_rows
@@ -158,7 +159,7 @@ def _as_text(value: Any) -> str:
     """A value as JSON. 1.0 is 1: programs write whole numbers as fractions where other rows lack the column."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return json_line(value).rstrip("\n")
 
 
 def _blocks(array: np.ndarray, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:

@@ -77,11 +77,11 @@ def test_text_after_a_tag_and_a_sign_in_a_document_of_trec_is_kept(tmp_path):
 
 
 def test_a_text_file_is_a_document_with_its_name_as_id_as_in_an_index(tmp_path):
-    (tmp_path / "a.txt").write_text("A cat a.\n\nIt sleeps.")
+    (tmp_path / "a.txt").write_text("A cat\ta.\n\nIt sleeps.")
     (tmp_path / "b.md").write_text("<p>A cat</p>\n\nIt sleeps.")
     texts = read_texts([str(tmp_path)], "documents")
     assert texts.ids == [document.source for document in read_documents([str(tmp_path)], plain_text="file")]
-    assert texts.texts == ["A cat a.\n\nIt sleeps.", "<p>A cat</p>\n\nIt sleeps."]
+    assert texts.texts == ["A cat\ta.\n\nIt sleeps.", "<p>A cat</p>\n\nIt sleeps."]
 
 
 @pytest.mark.parametrize(

@@ -250,10 +250,20 @@ def test_filters_find_values_of_every_type(tmp_path, encoder):
         {"year": 2020.0, "flag": 1},
         {"year": None, "flag": "1"},
     ]
+    of_numpy = {
+        "id": np.float64(5),
+        "title": 1984,
+        "text": "fish",
+        "year": np.int64(2021),
+        "sizes": np.arange(2),
+        "share": np.float32("nan"),
+    }
     rows = [{"id": number, "text": "fish", **of} for number, of in enumerate(columns)]
     index = index_of(tmp_path / "index", encoder, [*rows, {"id": 4, "text": "fish", "null": 'a "null" \\'}])
+    index.add(of_numpy)
     for where, expected in (
         ({"year": 2020}, "02"),
+        ({"year": np.int64(2021), "sizes": 1, "share": None}, "5"),
         ({"year": 2020.0}, "02"),
         ({"year": "2020"}, "012"),
         ({"year": "2020.0"}, "02"),
@@ -265,6 +275,8 @@ def test_filters_find_values_of_every_type(tmp_path, encoder):
         ({"null": 'a "null" \\'}, "4"),
     ):
         assert {*ids(index.search("fish", where=where))} == {*expected}, where
+    assert [hit.title for hit in index.search("1984", 1, "words")] == ["1984"]
+    assert index.delete([5.0]) == 1
 
 
 def test_passages_are_sentences_with_offsets_and_an_overlap(tmp_path, encoder):
