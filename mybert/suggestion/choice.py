@@ -4,6 +4,7 @@ Filtered active submodular selection (Wei, Iyer and Bilmes 2015): of a pool of t
 algorithm chooses those with the largest gain in facility location. It needs no random numbers.
 """
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,15 +31,16 @@ def facility_location(vectors: np.ndarray, weights: np.ndarray, labelled: np.nda
         labelled: (labelled rows, H)
     """
     vectors, labelled = _normalised(vectors), _normalised(labelled)
-    similarities = np.maximum(vectors @ vectors.T, 0)
+    similarities = vectors @ vectors.T  # negative ones gain nothing, since `nearest` is at least 0
     nearest = (vectors @ labelled.T).max(1, initial=0)
-    left = np.ones(len(vectors), dtype=bool)
-    while left.any():
-        gains = np.maximum(similarities - nearest[:, None], 0).T @ weights
-        best = int(np.where(left, gains, -1).argmax())
-        yield best
-        left[best] = False
-        nearest = np.maximum(nearest, similarities[:, best])
+    waiting = [(-np.inf, row) for row in range(len(vectors))]  # gains of before, which have become smaller, negative
+    while waiting:
+        row = waiting[0][1]
+        gain = float(np.maximum(similarities[row] - nearest, 0) @ weights)
+        heapq.heapreplace(waiting, (-gain, row))
+        if waiting[0][1] == row:  # also the largest of gains as they are now (lazy greedy, Minoux 1978)
+            yield heapq.heappop(waiting)[1]
+            nearest = np.maximum(nearest, similarities[row])
 
 
 def _normalised(vectors: np.ndarray) -> np.ndarray:
