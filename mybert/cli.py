@@ -124,22 +124,6 @@ def _run(argv: list[str], has_output: bool) -> int:
     return 0
 
 
-def _no_bars(name: str) -> contextlib.AbstractContextManager[None]:
-    """Disables transformers' progress bars where the command `name` uses transformers."""
-    if name in _WITHOUT_MODELS:
-        return contextlib.nullcontext()
-    from mybert.common.progress import no_model_bars  # here, since `--help` does not need it
-
-    return no_model_bars()
-
-
-def _leave_process_group() -> None:
-    """Ends the threads that connect the processes of a training: now and then they abort a process at its exit."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
 def _run_command(name: str, argv: list[str], has_output: bool) -> None:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read at import; commands have bars of their own
     if not sys.stderr.isatty():  # no progress bars in log files
@@ -161,10 +145,14 @@ def _run_command(name: str, argv: list[str], has_output: bool) -> None:
     if name not in ("tokenizer", "corpus"):  # whose memory grows with the text
         keep_freed_memory()
     command_line.set((name, *argv))
-    with _no_bars(name):
+    from mybert.common.progress import no_model_bars  # here, since `--help` does not need it
+
+    with contextlib.nullcontext() if name in _WITHOUT_MODELS else no_model_bars():
         output = pkgutil.resolve_name(command.function)(*settings)
         command.add_report(settings, output)
-    _leave_process_group()
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()  # now and then its threads abort a process at its exit
     if getattr(settings[-1], "process_index", 0) != 0:
         return
     if getattr(settings[0], "dry_run", False):

@@ -95,12 +95,7 @@ def _once(file: Path, make: Callable[[], Any]) -> Any:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _write_texts(settings: AdaptSettings, work: Path, rows: Iterable[str], seed: int) -> dict[str, int]:
-    counts = _write_domain(settings, work, rows)
-    return counts | _write_general(settings, work, counts["characters"], seed)
-
-
-def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> dict[str, int]:
+def _write_texts(settings: AdaptSettings, work: Path, rows: Iterable[str], seed: int) -> dict[str, Any]:
     everything, skipped = work / "domain.jsonl", Counter[str]()
     write_texts(everything, _distinct(chain(documents(settings.inputs or [], settings, skipped), rows), skipped))
     held = held_out_texts(everything, settings.validation_share)
@@ -110,7 +105,8 @@ def _write_domain(settings: AdaptSettings, work: Path, rows: Iterable[str]) -> d
     characters = write_texts(work / _TRAINING, _part(everything, held, is_held=False))
     write_texts(work / DOMAIN, _part(everything, held, is_held=True))
     facts: dict[str, Any] = {"documents": counts[False], "documents_held_out": counts[True], "characters": characters}
-    return facts | ({"skipped": dict(skipped)} if skipped else {})
+    facts |= {"skipped": dict(skipped)} if skipped else {}
+    return facts | _write_general(settings, work, characters, seed)
 
 
 def _distinct(texts: Iterable[str], skipped: Counter[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from mybert.common.errors import UserError, did_you_mean
 from mybert.common.quantities import Duration
 from mybert.settings import declare
-from mybert.settings.declare import FOLDER, MODEL, ROWS, TEXTS, TRAINABLE, as_list, check, check_effect, setting
+from mybert.settings.declare import FOLDER, MODEL, ROWS, TEXTS, TRAINABLE, check, check_effect, setting
 from mybert.settings.shared import OutputFolder, ProcessesOption, RunResumeOptions
 
 NEW_WORDS = 1000
@@ -35,8 +35,6 @@ class TextSettings(ProcessesOption, OutputFolder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("inputs", "task_data", "columns"):
-            setattr(self, name, as_list(getattr(self, name)))
         inputs, task_data = getattr(self, "inputs"), getattr(self, "task_data")  # noqa: B009 - of each command
         if not inputs and not task_data:
             raise UserError("expected text: name files or folders, or rows by --task-data")
@@ -114,20 +112,16 @@ class AdaptSettings(RunResumeOptions, TextSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.replay, self.general = as_list(self.replay), as_list(self.general)
         self.new_words = str(self.new_words) if self.new_words is not None else "0" if self.words else str(NEW_WORDS)
         good = self.new_words == AUTO or (self.new_words.isascii() and self.new_words.isdecimal())
         check(self, "new_words", good, f"0 or more, or {AUTO}")
-        self._check_together()
-
-    def _check_together(self) -> None:
         if self.lora_rank is not None and self.freeze != FREEZE[0]:
             raise UserError(f"--lora-rank keeps the old weights already; leave out --freeze {self.freeze}")
         if self.new_words == "0" and not self.words and self.freeze == "all":
             reason = "there are no vectors of new words to train"
             raise UserError(f"--freeze all has no effect with --new-words 0: {reason}")
         check_effect(self, "replay_share", self.replay, "without --replay")
-        self.check_files([*(self.inputs or ()), *(self.replay or ()), *(self.general or ())])
+        self.check_files([*(self.inputs or ()), *self.replay, *self.general])
 
     @property
     def limit(self) -> int:

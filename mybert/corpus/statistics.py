@@ -16,7 +16,7 @@ from mybert.corpus.examples.text_encoding import load_wordpiece, plain_tokenizer
 from mybert.corpus.report import length_counts
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import read_stored
-from mybert.corpus.text.sentences import one_per_line, sentence_splitter
+from mybert.corpus.text.sentences import splitter_of
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer, count_words, removed_marks
 
 _DOCUMENTS, _CHARACTERS = 500, 20_000  # read; of each
@@ -60,7 +60,7 @@ def write_statistics(
 
 def _of_documents(texts: list[str], tokenizer: Path, settings: CorpusSettings) -> dict[str, Any]:
     """Sentences and tokens of each document, tokens of a word, and the words that are [UNK]."""
-    split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
+    split = splitter_of(settings)
     plain = plain_tokenizer(str(tokenizer))
     texts = [text[:_CHARACTERS] for text in texts]
     sentences = [len(split(text)) for text in texts]

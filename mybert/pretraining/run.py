@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from transformers import TrainingArguments, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -120,48 +119,25 @@ def pretrain(
         known = {name: identity(path) for name, path in checkpoints.items() if path is not None}
         known |= {"corpus": corpus.identity()}
         folder.check_same(settings, known, arguments, decisive_arguments(arguments))
-    start = _start(settings, arguments, corpus, variant, is_new=checkpoint is None)
     stop = StopOnSignal(variant.command or variant.stage)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             arguments.output_dir = temporary
-            _train(_build_trainer(settings, arguments, corpus, start, stop, None), settings, stop, None)
+            trainer, _ = _build_trainer(settings, arguments, corpus, variant, stop, None, is_new=True)
+            _train(trainer, settings, stop, None)
         return Path(settings.output)
     arguments.output_dir = settings.output
-    trainer = _build_trainer(settings, arguments, corpus, start, stop, budget)
+    trainer, finish = _build_trainer(settings, arguments, corpus, variant, stop, budget, is_new=checkpoint is None)
     with folder.opened(trainer):
         if arguments.process_index == 0:
             if budget:
                 budget.keep(folder.path)
             set_aside(damaged, checkpoint)
         _train(trainer, settings, stop, checkpoint)
-        if start.finish:
-            start.finish()
+        if finish:
+            finish()
         _finish(trainer, settings, folder, budget)
     return folder.path
-
-
-class Start(NamedTuple):
-    """What a run starts with: the model, what makes its objective, and what `Variant.adjust` returned."""
-
-    model: MyBertForPreTraining
-    objective: Callable[..., Pretraining]
-    finish: Callable[[], object] | None
-
-
-def _start(
-    settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, variant: Variant, is_new: bool
-) -> Start:
-    set_seed(arguments.seed)
-    model, objective = variant.build(settings, corpus.tokenizer, corpus.shape.longest)
-    if settings.initial_weights == "text" and is_new:
-        initialize_from_text(model, corpus, arguments.seed)
-    finish = variant.adjust(model) if variant.adjust else None
-    # where pipelines truncate
-    corpus.tokenizer.model_max_length = trained_length(settings, model, corpus.shape.longest)
-    if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
-        arguments.ddp_find_unused_parameters = not corpus.has_pairs
-    return Start(model, objective, finish)
 
 
 def _find_checkpoint(folder: RunFolder, process: int) -> tuple[Path | None, dict[Path, str]]:
@@ -182,10 +158,21 @@ def _build_trainer(
     settings: PretrainSettings,
     arguments: TrainingArguments,
     corpus: Corpus,
-    start: Start,
+    variant: Variant,
     stop: StopOnSignal,
     budget: Budget | None,
-) -> RunTrainer:
+    is_new: bool,
+) -> tuple[RunTrainer, Callable[[], object] | None]:
+    """The trainer of a run, with its start model, and what `Variant.adjust` returned."""
+    set_seed(arguments.seed)
+    model, make_objective = variant.build(settings, corpus.tokenizer, corpus.shape.longest)
+    if settings.initial_weights == "text" and is_new:
+        initialize_from_text(model, corpus, arguments.seed)
+    finish = variant.adjust(model) if variant.adjust else None
+    # where pipelines truncate
+    corpus.tokenizer.model_max_length = trained_length(settings, model, corpus.shape.longest)
+    if arguments.ddp_find_unused_parameters is None:  # without pairs the pooler is not used
+        arguments.ddp_find_unused_parameters = not corpus.has_pairs
     if corpus.validation is None and arguments.eval_strategy != IntervalStrategy.NO:
         if arguments.process_index == 0:
             print(f"{corpus.folder} has no held-out documents: the run is not evaluated")
@@ -196,17 +183,13 @@ def _build_trainer(
         tokens = arguments.per_device_train_batch_size * corpus.shape.mean_length
         schedule = Schedule.of(settings, corpus.shape.longest, tokens)
         course = ScheduledCourse(schedule, **(budget.course_options() if budget else {}))
-    objective = start.objective(
-        corpus.train,
-        course=course,
-        muon=settings.optimizer == "muon",
-        peak_flops=settings.peak_flops,
-    )
+    muon = settings.optimizer == "muon"
+    objective = make_objective(corpus.train, course=course, muon=muon, peak_flops=settings.peak_flops)
     with explain_unusable():
         trainer = objective.trainer_of(
             arguments,
             budget.held_out(corpus.validation) if budget else corpus.validation,
-            model=start.model,
+            model=model,
             data_collator=PretrainingCollator(masker),
             skip_nonfinite=settings.on_nonfinite == "skip",
             processing_class=corpus.tokenizer,
@@ -218,7 +201,7 @@ def _build_trainer(
     if arguments.eval_strategy == IntervalStrategy.STEPS and arguments.eval_steps < 1 and budget is None:
         steps = math.ceil(arguments.eval_steps * trainer.planned_steps())
         arguments.eval_steps = steps if arguments.load_best_model_at_end else max(steps, _LEAST_EVAL_STEPS)
-    return trainer
+    return trainer, finish
 
 
 def _train(trainer: RunTrainer, settings: PretrainSettings, stop: StopOnSignal, checkpoint: Path | None) -> None:

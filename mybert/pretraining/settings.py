@@ -147,11 +147,8 @@ class PretrainSettings(TextOptions, RunOptions):
         check_effect(
             self, "initializer_range initial_weights", self.init_from is None, "with --init-from; leave one out"
         )
-        self._check_schedule()
         seed = self.masking_seed
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
-
-    def _check_schedule(self) -> None:
         self.length_schedule = " ".join(map(str, self.length_schedule)).split()  # one text with all, as in a recipe
         if self.length_schedule:
             parse_lengths(self.length_schedule)

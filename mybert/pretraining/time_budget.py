@@ -101,15 +101,9 @@ class Budget(TrainerCallback):
         """Entries of results.json: plan and expectation, also for the `tokens` that the run has seen."""
         plan = self.plan
         planned = {"tokens_per_second": plan.speed, "tokens": plan.tokens, "steps": plan.steps} if plan.speed else {}
-        budget = {
-            "seconds": self.clock.budget,
-            "unused": plan.unused,
-            "planned": planned,
-            "expected": plan.expected,
-            "expected_for_tokens_seen": plan.expectation(tokens, optimizer),
-            "choices": plan.choices,
-        }
-        return {"budget": budget}
+        expected = {"expected": plan.expected, "expected_for_tokens_seen": plan.expectation(tokens, optimizer)}
+        facts = {"seconds": self.clock.budget, "unused": plan.unused, "planned": planned, "choices": plan.choices}
+        return {"budget": facts | expected}
 
     def held_out(self, examples: datasets.Dataset | None) -> datasets.Dataset | None:
         """The held-out examples that the plan evaluates, evenly spaced."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, IntervalStrategy
 
@@ -57,12 +56,17 @@ class ExactResume(TrainerCallback):
 
         A sampler with an attribute `skip` also gets how many of its examples or batches of this epoch have been read.
         """
-        sampler = innermost_sampler(train_dataloader)
-        epoch, steps = divmod(state.global_step, steps_per_epoch(train_dataloader, args.gradient_accumulation_steps))
+        batches = train_dataloader
+        while getattr(batches, "batch_sampler", None) is not None:
+            batches = batches.batch_sampler
+        # of examples, unless batches are not made of single examples
+        sampler: Any = batches if hasattr(batches, "set_epoch") else getattr(batches, "sampler", batches)
+        per_epoch = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
+        epoch, steps = divmod(state.global_step, per_epoch)
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
         if hasattr(sampler, "skip"):
-            batch_size = getattr(_innermost_batch_sampler(train_dataloader), "batch_size", 1)
+            batch_size = getattr(batches, "batch_size", 1)
             sampler.skip = steps * args.gradient_accumulation_steps * args.world_size * batch_size
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -73,23 +77,6 @@ class ExactResume(TrainerCallback):
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         control.should_save |= self._postponed
         self._postponed = False
-
-
-def steps_per_epoch(loader: DataLoader[Any], gradient_accumulation_steps: int) -> int:
-    return math.ceil(len(loader) / gradient_accumulation_steps)
-
-
-def innermost_sampler(loader: DataLoader[Any]) -> Any:
-    """The sampler of examples, or of batches where these are not made of single examples."""
-    batches = _innermost_batch_sampler(loader)
-    return batches if hasattr(batches, "set_epoch") else getattr(batches, "sampler", batches)
-
-
-def _innermost_batch_sampler(loader: DataLoader[Any]) -> Any:
-    part: Any = loader
-    while getattr(part, "batch_sampler", None) is not None:
-        part = part.batch_sampler
-    return part
 
 
 @contextlib.contextmanager

@@ -31,6 +31,9 @@ class TrainingMetrics:
     Args:
         parts: names of the parts of the loss; their sum is the loss.
         gather: concatenates a tensor of every process along its first dimension, such as `Accelerator.gather`.
+
+    Attributes:
+        logged_seconds: `seconds` at the last log.
     """
 
     def __init__(self, parts: Sequence[str], device: torch.device, gather: Callable[[Tensor], Tensor]):
@@ -50,7 +53,7 @@ class TrainingMetrics:
         steps = state.get("steps", [])  # JSON has null for a loss that is not finite
         self._steps = [Step([math.nan if x is None else x for x in losses], *tokens) for losses, *tokens in steps]
         self._tokens: Tensor | int = 0
-        self._logged_seconds, self._logged_tokens = state.get("logged_seconds", 0.0), state.get("logged_tokens", 0)
+        self.logged_seconds, self._logged_tokens = state.get("logged_seconds", 0.0), state.get("logged_tokens", 0)
         self._started = time.perf_counter() - state.get("seconds", 0.0)
         self._paused: float | None = None
 
@@ -59,7 +62,7 @@ class TrainingMetrics:
         return {
             "steps": self.read_steps(),
             "seconds": self.seconds,
-            "logged_seconds": self._logged_seconds,
+            "logged_seconds": self.logged_seconds,
             "logged_tokens": self._logged_tokens,
         }
 
@@ -101,24 +104,24 @@ class TrainingMetrics:
             self._rows.clear()
         return self._steps
 
-    def take_logs(self, skipped: Callable[[list[Step]], Sequence[bool]], tokens_seen: int) -> dict[str, float]:
+    def take_logs(self, skipped: Sequence[bool], tokens_seen: int) -> dict[str, float]:
         """The log of the steps since the last one, which ends here. All processes must call it.
 
         Args:
-            skipped: for each step, whether it is left out of the means, for example because its loss is not finite.
+            skipped: for each of `read_steps`, whether it is left out of the means.
             tokens_seen: real tokens of all processes since the first step.
         """
         steps, seconds = self.read_steps(), self.seconds
-        kept = [step.losses for step, skip in zip(steps, skipped(steps), strict=True) if not skip]
+        kept = [step.losses for step, skip in zip(steps, skipped, strict=True) if not skip]
         means = [math.fsum(losses) / len(kept) for losses in zip(*kept, strict=True)] or [math.nan] * len(self.parts)
         logs = {"loss": sum(means)}
         if len(self.parts) > 1:
             logs |= dict(zip(self.parts, means, strict=True))
-        rate = (tokens_seen - self._logged_tokens) / max(seconds - self._logged_seconds, 1e-9)
+        rate = (tokens_seen - self._logged_tokens) / max(seconds - self.logged_seconds, 1e-9)
         logs |= {"tokens": tokens_seen} | ({"tokens_per_second": round(rate)} if tokens_seen else {})  # 0: not counted
         if any(step.max_tokens > step.mean_tokens for step in steps):
             logs["idle_share"] = round(idle_share(steps), 4)
-        self._steps, self._logged_seconds, self._logged_tokens = [], seconds, tokens_seen
+        self._steps, self.logged_seconds, self._logged_tokens = [], seconds, tokens_seen
         return logs
 
     # Clock
@@ -127,10 +130,6 @@ class TrainingMetrics:
     def seconds(self) -> float:
         """Wall time of training without evaluation and saving, over all sessions that led to this step."""
         return (self._paused or time.perf_counter()) - self._started
-
-    @property
-    def seconds_since_log(self) -> float:
-        return self.seconds - self._logged_seconds
 
     @contextlib.contextmanager
     def paused(self, what: str) -> Iterator[None]:

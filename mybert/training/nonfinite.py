@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import torch
 from accelerate import PartialState
@@ -80,23 +80,18 @@ class NonFiniteSteps:
         pending, self._pending = self._pending, None
         return pending is not None and self._judge(*pending)
 
-    def finite_losses(self, losses: Mapping[int, float]) -> dict[int, float]:
-        """
-        Args:
-            losses: step, counted from 0, and its loss.
-
-        Returns:
-            Those that are finite.
+    def check_losses(self, first: int, losses: Sequence[float]) -> list[bool]:
+        """Whether each loss is not finite; `first` is the step of the first one, counted from 0.
 
         Raises:
-            Diverged: another one is not, and its step was not skipped.
+            Diverged: one is not finite, and its step was not skipped.
         """
-        finite = {step: loss for step, loss in losses.items() if math.isfinite(loss)}
-        broken = [step for step in losses if step not in finite and step not in self.skipped]
-        self._overflowed = 0 if finite else self._overflowed + len(broken)
+        bad = [not math.isfinite(loss) for loss in losses]
+        broken = [i for i, is_bad in enumerate(bad) if is_bad and first + i not in self.skipped]
+        self._overflowed = self._overflowed + len(broken) if all(bad) else 0
         if broken and (not self.float16 or self._overflowed >= _MAX_CONSECUTIVE):
-            self._fail(broken[0], f"the loss is {losses[broken[0]]}")
-        return finite
+            self._fail(first + broken[0], f"the loss is {losses[broken[0]]}")
+        return bad
 
     def _judge(self, step: int, read: DeferredRead) -> bool:
         (norm,) = read.read()

@@ -26,7 +26,7 @@ from mybert.training.exact_resume import (
 )
 from mybert.training.loader_workers import ignore_signals_in_workers
 from mybert.training.log import History, print_lines, settle_trackers
-from mybert.training.metrics import Step, TrainingMetrics
+from mybert.training.metrics import TrainingMetrics
 from mybert.training.nonfinite import NonFiniteSteps
 from mybert.training.objective import Course, Objective
 from mybert.training.sealed_checkpoints import COPIES_IN_A_CHECKPOINT, save_sealed
@@ -314,16 +314,13 @@ class RunTrainer(Trainer):
 
     def training_logs(self) -> dict[str, float]:
         """The log entry for the steps since the last log. All processes must call it."""
-        seconds = self.metrics.seconds_since_log
-        logs = self.metrics.take_logs(self._skipped, self.state.num_input_tokens_seen) | self.measures.take()
+        seconds, steps = self.metrics.seconds - self.metrics.logged_seconds, self.metrics.read_steps()
+        losses = [math.fsum(step.losses) for step in steps]
+        skipped = self.nonfinite.check_losses(self.state.global_step - len(steps), losses)
+        logs = self.metrics.take_logs(skipped, self.state.num_input_tokens_seen) | self.measures.take()
         if self.args.device.type == "cpu":
             logs["optimizer_share"] = round(self.measures.take_optimizer_seconds() / max(seconds, 1e-9), 4)
         return logs
-
-    def _skipped(self, steps: list[Step]) -> list[bool]:
-        first = self.state.global_step - len(steps)
-        finite = self.nonfinite.finite_losses({first + i: math.fsum(step.losses) for i, step in enumerate(steps)})
-        return [first + i not in finite for i in range(len(steps))]
 
     # Checkpoints
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from mybert.corpus.examples.segment_pairs import Pair, TokenisedDocuments, full_sentences, segment_pairs
 from mybert.corpus.examples.text_encoding import PlainTokenizer, ranges
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.text.sentences import one_per_line, sentence_splitter
+from mybert.corpus.text.sentences import splitter_of
 
 _SENTENCES_PER_CALL = 8192
 
@@ -82,7 +82,7 @@ def _tokenise(
         documents: the sentences and documents that have tokens.
         counts: of sentences, tokens and documents.
     """
-    split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
+    split = splitter_of(settings)
     sentences, ends = [], []
     for text in texts:
         sentences += split(text)

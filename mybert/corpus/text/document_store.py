@@ -18,7 +18,7 @@ from mybert.common.errors import UserError
 from mybert.common.progress import Bar
 from mybert.corpus.examples.segment_pairs import ONE_DOCUMENT
 from mybert.corpus.settings import CorpusSettings
-from mybert.corpus.text.sentences import cut_document, one_per_line, sentence_splitter
+from mybert.corpus.text.sentences import cut_document, splitter_of
 from mybert.io.documents import Document
 
 CHARACTERS_PER_TASK = 1 << 22
@@ -92,7 +92,7 @@ def open_stored(folder: Path) -> StoredDocuments | None:
 
 
 def _texts(documents: Iterable[Document], settings: CorpusSettings, counts: Counter[str]) -> Iterator[str]:
-    split = one_per_line if settings.one_sentence_per_line else sentence_splitter(settings.language)
+    split = splitter_of(settings)
     for document in Bar(documents, desc="reading", unit="documents"):
         parts = [document.text]
         if settings.split_documents > 1:

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import sentencex
 
+from mybert.corpus.settings import CorpusSettings
+
 Splitter = Callable[[str], list[str]]
 _PARAGRAPH_END = re.compile(r"\n\s*\n")
 # sentencex 1.0.32 panics at a capital letter, a space of several bytes and a full stop, such as "C\xa0."
@@ -14,9 +16,11 @@ _TO_LAST_SPACE = re.compile(r".*\s", re.DOTALL)
 _WINDOW = 4000  # characters; sentencex takes quadratic time in scripts without spaces
 
 
-def one_per_line(text: str) -> list[str]:
-    """The lines that are not blank."""
-    return [line for line in text.split("\n") if line and not line.isspace()]
+def splitter_of(settings: CorpusSettings) -> Splitter:
+    """Returns a function that splits a text into sentences: lines that are not blank, or as `sentence_splitter`."""
+    if settings.one_sentence_per_line:
+        return lambda text: [line for line in text.split("\n") if line and not line.isspace()]
+    return sentence_splitter(settings.language)
 
 
 def sentence_splitter(language: str) -> Splitter:
@@ -25,26 +29,23 @@ def sentence_splitter(language: str) -> Splitter:
     A blank line ends a sentence; a single line end is a space, as is any space before a full stop. No text is dropped,
     and no word is cut: a sentence of more than 4,000 characters is cut at a space, of any kind.
     """
-
-    def split(text: str) -> list[str]:
-        sentences = []
-        for paragraph in _PARAGRAPH_END.split(text):
-            sentences += _split_paragraph(_LINE_END_OR_SPACE_BEFORE_STOP.sub(" ", paragraph), language)
-        return sentences
-
-    return split
+    return lambda text: [sentence for _, sentence in _sentences(text, language)]
 
 
 def sentence_spans(text: str, language: str) -> Iterator[tuple[int, int]]:
     """Start and end of each sentence of a text, as `sentence_splitter` finds them, without the spaces around it."""
+    for start, sentence in _sentences(text, language):
+        if stripped := sentence.lstrip():
+            first = start + len(sentence) - len(stripped)
+            yield first, first + len(stripped.rstrip())
+
+
+def _sentences(text: str, language: str) -> Iterator[tuple[int, str]]:
+    """Start and text of each sentence."""
     start = 0
     for end, following in [*(match.span() for match in _PARAGRAPH_END.finditer(text)), (len(text), len(text))]:
-        paragraph = _LINE_END_OR_SPACE_BEFORE_STOP.sub(" ", text[start:end])
-        for sentence in _split_paragraph(paragraph, language):
-            stripped = sentence.lstrip()
-            first = start + len(sentence) - len(stripped)
-            if stripped:
-                yield first, first + len(stripped.rstrip())
+        for sentence in _split_paragraph(_LINE_END_OR_SPACE_BEFORE_STOP.sub(" ", text[start:end]), language):
+            yield start, sentence
             start += len(sentence)
         start = following
 

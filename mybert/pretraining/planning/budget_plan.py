@@ -189,7 +189,11 @@ def _choose_measured(
         plan.rows.append(("bf16", "False", "measured: this machine does not compute faster in bfloat16"))
     by_optimizer = {other.optimizer: other for other in others if other.dtype == best.dtype}
     if rival := next((other for name, other in by_optimizer.items() if name != best.optimizer), None):
-        _choose(plan, "optimizer", best.optimizer, _compared(best, rival))
+        why = (
+            f"measured: {best.tokens / rival.tokens:.2f} times the tokens of {rival.optimizer} in this time; a token "
+        )
+        why += f"with adamw lowers the loss as {effective_tokens(1, 'adamw'):g} tokens with muon do"
+        _choose(plan, "optimizer", best.optimizer, why)
     elif "optimizer" in given:
         plan.rows.append(("optimizer", settings.optimizer, "given"))
     if settings.max_tokens_per_batch is None:
@@ -214,11 +218,6 @@ def _choose_by_rule(
             plan.rows.append((name.replace("_", " "), _shown(name, have), "given"))
         else:
             _choose(plan, name, value, why)
-
-
-def _compared(best: Candidate, rival: Candidate) -> str:
-    worth = f"a token with adamw lowers the loss as {effective_tokens(1, 'adamw'):g} tokens with muon do"
-    return f"measured: {best.tokens / rival.tokens:.2f} times the tokens of {rival.optimizer} in this time; {worth}"
 
 
 def _add_totals(plan: BudgetPlan, corpus: Corpus, clock: ClockProgress) -> None:

@@ -87,9 +87,10 @@ class Chooser:
         """
         sizes = self._sizes()
         size, measured = sizes[min(1, len(sizes) - 1)], dict[str | None, Any]()
+        most: dict[str | None, int] = budget_rules()["batch"]["most"]  # a checkpoint has that of the largest size
         while size not in measured:
             settings = dataclasses.replace(self.settings, size=size)
-            tokens = self.batch or most_tokens(size)
+            tokens = self.batch or most.get(size, max(most.values()))
             limit = measuring_seconds(self.clock.budget, len(measured))
             measured[size] = measure_steps(
                 settings, self.arguments, self.corpus, tokens, limit, types=self.types, optimizers=self.optimizers
@@ -144,12 +145,6 @@ def tokens_per_batch(size: str, seconds: float, each: float, step: float, longes
     rule = budget_rules()["batch"]
     fits = (seconds / rule["steps"] - step) / each
     return int(max(min(rule["most"][size], fits), rule["least"], longest))
-
-
-def most_tokens(size: str | None) -> int:
-    """The largest number of tokens of a batch; for a checkpoint, that of the largest size."""
-    most = budget_rules()["batch"]["most"]
-    return most.get(size, max(most.values()))
 
 
 def nearest_size(costs: ModelCosts) -> str:

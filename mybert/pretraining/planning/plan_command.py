@@ -10,11 +10,13 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pyarrow as pa
+import torch
 
 from mybert.common.quantities import Quantity, duration, with_unit
 from mybert.common.tables import print_table
 from mybert.corpus.disk_budget import TOKENS_A_BYTE, examples_bytes
 from mybert.corpus.examples.blocks import example_schema
+from mybert.pretraining.arguments import PretrainingArguments
 from mybert.pretraining.corpus_loading import Corpus
 from mybert.pretraining.planning.candidates import (
     FLOAT,
@@ -30,6 +32,8 @@ from mybert.pretraining.planning.rules import with_schedule
 from mybert.pretraining.planning.scaling_law import in_words, scaling_law
 from mybert.pretraining.planning.settings import PlanSettings
 from mybert.pretraining.settings import PretrainingOptions, PretrainSettings
+from mybert.training.arguments import bfloat16_is_faster
+from mybert.training.speed import measure_peak
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 _BILLION = 10**9
@@ -54,11 +58,6 @@ def main(settings: PlanSettings) -> None:
 
 def _on_this_machine(settings: PlanSettings) -> PlanSettings:
     """The settings with the measured peak, and with bfloat16 only if it is faster here."""
-    import torch
-
-    from mybert.training.arguments import bfloat16_is_faster
-    from mybert.training.speed import measure_peak
-
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     half = settings.bf16 and (device.type not in ("cpu", "cuda") or bfloat16_is_faster(device))
     peak = measure_peak(device, torch.bfloat16 if half else torch.float32)
@@ -110,8 +109,6 @@ def random_corpus(vocab_size: int, length: int) -> Corpus:
 
 def _measured_times(config: ParallelConfig, budget: float) -> StepTimes:
     """Of a size on this machine, with random tokens."""
-    from mybert.pretraining.arguments import PretrainingArguments
-
     settings = config.settings
     corpus = random_corpus(settings.vocab_size, settings.max_length)
     arguments = PretrainingArguments(output_dir="plan")
