@@ -99,9 +99,10 @@ def _bootstrap(
 ) -> list[dict[str, np.ndarray]]:
     """(K, R) each metric of the runs of each side, on the same samples of rows."""
     parts: list[list[dict[str, np.ndarray]]] = []
+    scorers = [[task.scorer(run.predictions, run.references) for run in runs] for runs in (one, other)]
     for count in chunks(samples, len(one[0].places)):
         rows = rng.integers(len(one[0].places), size=(count, len(one[0].places)))
-        runs_of = [[task.scores_on(run.predictions, run.references, rows) for run in runs] for runs in (one, other)]
+        runs_of = [[scorer(rows) for scorer in of_side] for of_side in scorers]
         parts.append([{name: np.array([run[name] for run in runs]) for name in runs[0]} for runs in runs_of])
     return [
         {name: np.concatenate([part[side][name] for part in parts], 1) for name in parts[0][side]} for side in (0, 1)
@@ -111,14 +112,14 @@ def _bootstrap(
 def _exchanged(task: Task, one: Rows, other: Rows, samples: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """(1 + R,) differences of each metric without an exchange, and after predictions of random rows were exchanged."""
     size = len(one.places)
-    predictions, references = [*one.predictions, *other.predictions], [*one.references, *other.references]
+    scorer = task.scorer([*one.predictions, *other.predictions], [*one.references, *other.references])
     parts: list[dict[str, np.ndarray]] = []
     for count in chunks(samples, size):
         swapped = rng.integers(2, size=(count, size)).astype(bool)
         swapped = swapped if parts else np.insert(swapped, 0, values=False, axis=0)
         place = np.arange(size)
         sides = (np.where(chosen, place + size, place) for chosen in (swapped, ~swapped))
-        first, second = (task.scores_on(predictions, references, rows) for rows in sides)
+        first, second = map(scorer, sides)
         parts.append({name: np.subtract(second[name], first[name]) for name in first})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

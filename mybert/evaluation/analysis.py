@@ -213,14 +213,14 @@ def intervals(
     task: Task, predictions: Sequence[Any], references: Sequence[Any], samples: int, generator: np.random.Generator
 ) -> dict[str, tuple[float, float]]:
     """The interval of each metric that has one, from bootstrap `samples` of the rows."""
-    rows, drawn = len(references), dict[str, list[float]]()
+    rows, drawn, scorer = len(references), dict[str, list[float]](), task.scorer(predictions, references)
     for count in chunks(samples, rows):
         indices = generator.integers(rows, size=(count, rows))
-        for name, values in task.scores_on(predictions, references, indices).items():
+        for name, values in scorer(indices).items():
             drawn.setdefault(name, []).extend(values)
-    scores = task.score(predictions, references)
+    scores = scorer(np.arange(rows)[None])
     by_metric = {
-        name: interval_95(values, rows, name in task.row_shares, scores[name], metric_of(name).is_share)
+        name: interval_95(values, rows, name in task.row_shares, scores[name][0], metric_of(name).is_share)
         for name, values in drawn.items()
     }
     return {name: interval for name, interval in by_metric.items() if interval is not None}

@@ -39,7 +39,9 @@ _ORDINARY = (
     *("optim", "weight_decay", "warmup_steps", "lr_scheduler_type", "label_smoothing_factor", "eval_strategy"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
 )
-"""Training arguments that have no effect here."""
+"""Training arguments that have no effect here: another value asks for ordinary training."""
+UNUSED = ("fp16", "report_to", "torch_compile", "gradient_checkpointing", "deepspeed", "fsdp")
+"""Training arguments that have no effect here, and do not ask for ordinary training."""
 _PENALTY = 30.0  # inverse strength of the regularisation, for vectors whose mean squared norm is 1
 
 

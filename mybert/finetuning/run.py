@@ -34,6 +34,7 @@ from mybert.finetuning.settings import (
 )
 from mybert.finetuning.soft_labels import remove_logits, store_logits
 from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, build_trainer, is_finished, train_run
+from mybert.settings.declare import flag_of
 from mybert.tasks.base import Task
 from mybert.training.arguments import advise_half, prepare_launch
 from mybert.training.options import decisive_arguments
@@ -116,6 +117,8 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
                 "encoder, and the head is a logistic regression\n"
                 f"{'' if data.validation_features is not None else folds}--num-train-epochs 3 trains as usual instead"
             )
+            if unused := [flag_of(name) for name in few_labels.UNUSED if getattr(arguments, name)]:
+                print(f"warning: no effect on few labels: {', '.join(unused)}")
         arguments.learning_rate, arguments.num_train_epochs = few_labels.LEARNING_RATE, few_labels.EPOCHS
         arguments.per_device_train_batch_size = few_labels.BATCH
     _choose_defaults(settings, arguments, task, len(data.train_features))

@@ -18,7 +18,7 @@ from mybert.inference.prediction_files import write_table
 from mybert.inference.predictor import Part, Predictor, part_of
 from mybert.io.files import STDIN
 from mybert.rows.splits import Problem, refuse_rows
-from mybert.tasks.lines import has_lines, is_stream, read_lines
+from mybert.tasks.lines import EMPTY, has_lines, is_stream, read_lines
 from mybert.tasks.reading import read_split
 from mybert.tasks.settings import PredictSettings
 
@@ -174,16 +174,17 @@ def _read(inputs: list[tuple[str, Callable[[], Iterator[Part]]]], errors: str) -
 
 
 def _check(name: str, parts: Iterable[Part], errors: str) -> None:
-    """Raises if there are no rows, or if some cannot be used and `errors` is strict."""
-    rows, unit, problems = 0, "row", list[Problem]()
+    """Raises if there are no rows or only blank lines, or if some cannot be used and `errors` is strict."""
+    rows, blank, unit, problems = 0, 0, "row", list[Problem]()
     with Bar(desc=f"reading {name}", unit="rows", leave=False) as bar:
         for part in parts:
             rows, unit = rows + len(part.numbers), part.unit
+            blank += [*part.errors.values()].count(EMPTY)
             problems += part.problems if errors == "strict" else ()
             bar.update(len(part.numbers))
     if problems:
         _refuse(name, unit, problems, rows)
-    if not rows:
+    if rows == blank:
         raise UserError(f"{name} holds no rows")
 
 

@@ -34,6 +34,11 @@ class _Help(argparse.RawDescriptionHelpFormatter):
             return f"--[no-]{action.option_strings[0][2:]}"
         return super()._format_action_invocation(action)
 
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        args = super()._format_args(action, default_metavar)
+        several = action.nargs == "+" and action.choices
+        return f"{args.partition(' [')[0]} ..." if several else args  # not all choices once more
+
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 

@@ -21,7 +21,7 @@ from mybert.common.errors import UserError, short
 from mybert.common.metrics import metric_of, metric_title
 from mybert.rows.splits import Problem, Split
 from mybert.rows.tables import MissingColumns, choose_columns, lacking_columns
-from mybert.tasks.bootstrap_scores import LabelScores, Scores
+from mybert.tasks.bootstrap_scores import LabelScores, Scorer
 from mybert.tasks.options import TaskOptions
 
 ColumnNames = Mapping[str, tuple[str, ...]]
@@ -125,8 +125,8 @@ class Task(ABC):
         """Constant predictions: each list has the same answer for every row."""
 
     @abstractmethod
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        """Every metric on each of `samples` (samples, rows), which are indices of rows: of all, or of a bootstrap."""
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
+        """A function that computes every metric on samples of these rows."""
 
     @abstractmethod
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
@@ -328,7 +328,7 @@ class Task(ABC):
 
     def score(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> dict[str, float]:
         """All metrics of the task."""
-        metrics = self.scores_on(predictions, references, np.arange(len(references))[None])
+        metrics = self.scorer(predictions, references)(np.arange(len(references))[None])
         return {name: values[0] for name, values in metrics.items()}
 
     def baselines(self, references: Sequence[Any]) -> dict[str, float]:

@@ -7,7 +7,7 @@ always over the same classes. Calling scikit-learn for each sample takes 150 tim
 
 import math
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ LABEL_COLUMNS = ("reference", "predicted", "correct", "precision", "recall", "F1
 _FEW = 100  # rows
 Labelled = Set[tuple[Any, ...]]  # labels, each with the place where it occurs
 Scores = dict[str, list[float]]  # of each sample, by metric
+Scorer = Callable[[np.ndarray], Scores]
+"""From `samples` to their scores. What does not depend on the samples is computed once, since they come in parts."""
 
 
 class LabelScores(NamedTuple):
@@ -100,6 +102,11 @@ def regression(predicted: np.ndarray, true: np.ndarray, samples: np.ndarray) -> 
     ranks = stats.rankdata(one, axis=1), stats.rankdata(other, axis=1)
     scores = {"pearson": _correlation(one, other), "spearman": _correlation(*ranks)}
     return _as_lists({**scores, "mse": np.mean((one - other) ** 2, axis=1)})
+
+
+def means(values: Mapping[str, Sequence[float]], samples: np.ndarray) -> Scores:
+    """The mean over rows of each metric, whose values are of rows."""
+    return {name: np.asarray(of_rows)[samples].mean(1).tolist() for name, of_rows in values.items()}
 
 
 def best_cut(keys: np.ndarray, scores: np.ndarray, ends: tuple[float, float], nearest: float) -> float:

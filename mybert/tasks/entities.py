@@ -8,6 +8,7 @@ from seqeval import scheme as seqeval_schemes
 from seqeval.scheme import Entities
 
 from modeling_mybert.entities_mybert import Entity, Mark, TagSet, entity_spans
+from mybert.tasks.bootstrap_scores import Scorer, Scores
 
 
 def find(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark]) -> list[frozenset[Entity]]:
@@ -43,22 +44,22 @@ def _find_strict(tags: tuple[str, ...], scheme: str) -> frozenset[Entity]:
     return frozenset((entity.start, entity.end, entity.tag) for entity in entities)
 
 
-def score(
-    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], tags: TagSet, samples: np.ndarray
-) -> dict[str, list[float]]:
-    """Scores of entities on each of `samples` (samples, rows): `precision`, `recall` and `f1` of CoNLL's scorer
-    conlleval, and `strict_f1` of the entities whose tags follow the scheme."""
-    strict = [find_strict(each, tags.marks, tags.scheme) for each in (predictions, references)]
-    scores = ratios(find(predictions, tags.marks), find(references, tags.marks), samples)
-    return {**scores, "strict_f1": ratios(strict[0], strict[1], samples)["f1"]}
+def scorer(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], tags: TagSet) -> Scorer:
+    """Scores of entities: `precision`, `recall` and `f1` of CoNLL's scorer conlleval, and `strict_f1` of the entities
+    whose tags follow the scheme."""
+    plain = _counts(*(find(each, tags.marks) for each in (predictions, references)))
+    strict = _counts(*(find_strict(each, tags.marks, tags.scheme) for each in (predictions, references)))
+    return lambda samples: {**_ratios(plain[samples]), "strict_f1": _ratios(strict[samples])["f1"]}
 
 
-def ratios(
-    predicted: Sequence[Set[Entity]], true: Sequence[Set[Entity]], samples: np.ndarray
-) -> dict[str, list[float]]:
-    """Precision, recall and F1 of all entities on each of `samples` (samples, rows); 0 where undefined."""
-    counts = np.array([(len(one & other), len(one), len(other)) for one, other in zip(predicted, true, strict=True)])
-    right, found, expected = counts[samples].sum(1).T
+def _counts(predicted: Sequence[Set[Entity]], true: Sequence[Set[Entity]]) -> np.ndarray:
+    """(rows, 3) entities that are right, predicted and true."""
+    return np.array([(len(one & other), len(one), len(other)) for one, other in zip(predicted, true, strict=True)])
+
+
+def _ratios(counts: np.ndarray) -> Scores:
+    """(samples, rows, 3) → precision, recall and F1 of all entities of each sample; 0 where undefined."""
+    right, found, expected = counts.sum(1).T
     shares = {"precision": (right, found), "recall": (right, expected), "f1": (2 * right, found + expected)}
     return {name: (above / np.maximum(below, 1)).tolist() for name, (above, below) in shares.items()}
 

@@ -1,5 +1,6 @@
 """The three kinds of targets of a text: one label, several labels, or a number. What each kind predicts and scores."""
 
+import functools
 import statistics
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -16,7 +17,7 @@ from mybert.common.quantities import counted
 from mybert.rows.labels import MULTI, REGRESSION, SINGLE, known_name
 from mybert.tasks import bootstrap_scores
 from mybert.tasks.base import Prediction
-from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.bootstrap_scores import Scorer
 
 _BASELINES = 20  # maximum number of labels whose baselines are computed
 
@@ -87,8 +88,8 @@ class LabelKind(ABC):
         return Counter(label for reference in references for label in self.labels(reference))
 
     @abstractmethod
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        """See `Task.scores_on`."""
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
+        """See `Task.scorer`."""
 
     @abstractmethod
     def error(self, prediction: Prediction, reference: Any) -> float:
@@ -129,10 +130,10 @@ class SingleLabel(LabelKind):
     def constants(self, references: Sequence[Any]) -> Iterable[Prediction]:
         return [{"label": label} for label, _ in Counter(references).most_common(_BASELINES)]
 
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
         labels = [prediction["label"] for prediction in predictions]
         predicted, true = (np.array([self.ids[label] for label in each]) for each in (labels, references))
-        return bootstrap_scores.single_label(predicted, true, len(self.ids), samples)
+        return functools.partial(bootstrap_scores.single_label, predicted, true, len(self.ids))
 
     def error(self, prediction: Prediction, reference: str) -> float:
         """1 - the probability of the right label if another is predicted; predictions of other tools may lack it."""
@@ -169,9 +170,9 @@ class MultiLabel(LabelKind):
         sets = [list(statistics.mode(tuple(sorted(labels)) for labels in references)), labels]
         return [{"labels": some} for some in (*sets, *(labels[:count] for count in range(1, _BASELINES)))]
 
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
         predicted = self.chosen([prediction["labels"] for prediction in predictions])
-        return bootstrap_scores.multi_label(predicted, self.chosen(references), samples)
+        return functools.partial(bootstrap_scores.multi_label, predicted, self.chosen(references))
 
     def chosen(self, answers: Sequence[Sequence[str]]) -> np.ndarray:
         """(rows, labels) whether a row has a label."""
@@ -222,9 +223,9 @@ class Regression(LabelKind):
         names = next(names for names in precisions if len(set(names)) == len(names))  # 2000.8 and 2001.6 are 2e+03
         return Counter({f"{low} to {high}": count for low, high, count in zip(names, names[1:], counts, strict=False)})
 
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
         scores = np.array([prediction["score"] for prediction in predictions])
-        return bootstrap_scores.regression(scores, np.array(references), samples)
+        return functools.partial(bootstrap_scores.regression, scores, np.array(references))
 
     def error(self, prediction: Prediction, reference: float) -> float:
         """The absolute difference."""

@@ -1,6 +1,7 @@
 """multiple-choice: the best of several endings or answers for a context."""
 
 import dataclasses
+import functools
 import itertools
 import statistics
 from collections import Counter
@@ -32,7 +33,7 @@ from mybert.rows.labels import READINGS, is_missing
 from mybert.rows.splits import Problem, Split, text_problem
 from mybert.rows.tables import join_columns, with_column
 from mybert.tasks.base import ColumnNames, Prediction, Task
-from mybert.tasks.bootstrap_scores import Scores
+from mybert.tasks.bootstrap_scores import Scorer, means
 from mybert.tasks.features import CUT, ROW, map_rows
 from mybert.tasks.options import MultipleChoiceOptions
 
@@ -237,9 +238,9 @@ class MultipleChoice(Task):
     def baseline_predictions(self, references: Sequence[Any]) -> list[list[Prediction]]:
         return [[{"choice": statistics.mode(references)}] * len(references)]
 
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        right = np.array([p["choice"] == choice for p, choice in zip(predictions, references, strict=True)])
-        return {"accuracy": right[samples].mean(1).tolist()}
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
+        right = [p["choice"] == choice for p, choice in zip(predictions, references, strict=True)]
+        return functools.partial(means, {"accuracy": right})
 
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """1 - the probability of the right choice if another is predicted."""

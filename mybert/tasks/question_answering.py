@@ -1,5 +1,7 @@
 """question-answering: the span of a context that answers a question, or no answer."""
 
+import functools
+import itertools
 import re
 import string
 import unicodedata
@@ -30,7 +32,7 @@ from mybert.rows.splits import Problem, text_problem
 from mybert.rows.squad import answer_messages, answers_of, read_nested
 from mybert.rows.tables import with_column
 from mybert.tasks.base import ColumnNames, Prediction, Task
-from mybert.tasks.bootstrap_scores import Scores, best_cut
+from mybert.tasks.bootstrap_scores import Scorer, best_cut, means
 from mybert.tasks.features import ROW, map_rows
 from mybert.tasks.options import QuestionAnsweringOptions
 
@@ -219,12 +221,10 @@ class QuestionAnswering(Task):
         """No answer to all questions."""
         return [[{"answer": ""}] * len(references)]
 
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        scores = {}
-        for name, measure in (("exact_match", _exact_match), ("f1", _f1)):
-            values = [measure(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
-            scores[name] = np.array(values)[samples].mean(1).tolist()
-        return scores
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
+        pairs = [(p["answer"], answers) for p, answers in zip(predictions, references, strict=True)]
+        values = {"exact_match": itertools.starmap(_exact_match, pairs), "f1": itertools.starmap(_f1, pairs)}
+        return functools.partial(means, {name: list(of_rows) for name, of_rows in values.items()})
 
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """1 - F1."""

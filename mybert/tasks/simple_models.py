@@ -1,14 +1,17 @@
 """Predictions of simple models that learn from the same rows in seconds, to compare a fine-tuned model with."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from scipy import sparse
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.linear_model import Ridge
 
-_ROWS = 50_000  # learned from at most, evenly spaced: some ten seconds
+from mybert.common.progress import Bar
+
+_ROWS = 50_000  # learned from at most, evenly spaced
+_COLUMNS = 2**20  # a vocabulary would take three times as long
 
 _NO_SPACES = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _PUNCTUATION = r"\s!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f\uff00-\uff0f"
@@ -29,23 +32,29 @@ def bag_of_words(texts: Sequence[Sequence[str]], targets: np.ndarray, others: Se
     """
     chosen = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), _ROWS)).astype(int))
     texts, targets = [texts[row] for row in chosen], np.asarray(targets, dtype=float)[chosen]
-    vectors = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=_WORD, max_features=200_000)
-    try:
-        vectors.fit(text for row in texts for text in row)
-    except ValueError:  # no text has a word
-        return np.tile(targets.mean(0), (len(others), 1))
-    model = Ridge(solver="sparse_cg", tol=1e-3).fit(_features(vectors, texts), targets)
-    return model.predict(_features(vectors, others)).reshape(len(others), -1)
-
-
-def _features(vectors: TfidfVectorizer, rows: Sequence[Sequence[str]]) -> sparse.csr_matrix:
-    """Of one text its vector; of a pair both vectors, what they share and where they differ."""
-    parts = [vectors.transform(list(texts)) for texts in zip(*rows, strict=True)]
-    if len(parts) == 2:
+    words = HashingVectorizer(
+        ngram_range=(1, 2), token_pattern=_WORD, n_features=_COLUMNS, alternate_sign=False, norm=None
+    )
+    rows = [*texts, *others]
+    with Bar(total=len(rows) * len(rows[0]), desc="bag of words", unit="texts", leave=False) as bar:
+        counts = [words.transform(_shown(column, bar)) for column in zip(*rows, strict=True)]
+    learned = sparse.vstack([column[: len(texts)] for column in counts], format="csr")
+    known = np.union1d(0, learned.indices)  # never none
+    weights = TfidfTransformer(sublinear_tf=True).fit(learned[:, known])
+    parts = [weights.transform(column[:, known]) for column in counts]
+    if len(parts) == 2:  # also what they share, where they differ, and their cosine similarity
         first, second = parts
-        parts += [first.multiply(second), abs(first - second)]
-        parts.append(sparse.csr_matrix(first.multiply(second).sum(1)))  # their cosine similarity
-    return sparse.hstack(parts, format="csr")
+        shared = first.multiply(second)
+        parts += [shared, abs(first - second), sparse.csr_matrix(shared.sum(1))]
+    vectors = sparse.hstack(parts, format="csr")
+    model = Ridge(solver="sparse_cg", tol=1e-3).fit(vectors[: len(texts)], targets)
+    return model.predict(vectors[len(texts) :]).reshape(len(others), -1)
+
+
+def _shown(texts: Iterable[str], bar: Bar) -> Iterator[str]:
+    for text in texts:
+        yield text
+        bar.update()
 
 
 def most_frequent_tags(

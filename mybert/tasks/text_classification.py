@@ -42,7 +42,7 @@ from mybert.rows.labels import (
 from mybert.rows.splits import Problem, text_problem
 from mybert.rows.tables import with_column
 from mybert.tasks.base import ColumnNames, Prediction, Task
-from mybert.tasks.bootstrap_scores import LabelScores, Scores, by_label
+from mybert.tasks.bootstrap_scores import LabelScores, Scorer, by_label
 from mybert.tasks.features import CUT, ROW, map_rows, mean_by_row
 from mybert.tasks.label_kinds import KINDS, LabelKind, MultiLabel, equal_parts
 from mybert.tasks.options import TextClassificationOptions
@@ -306,8 +306,8 @@ class TextClassification(Task):
     def classes(self) -> int | None:
         return self.config.num_labels if self.config.problem_type == SINGLE else None
 
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
-        return self.kind.scores_on(predictions, references, samples)
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
+        return self.kind.scorer(predictions, references)
 
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         return list(map(self.kind.error, predictions, references))

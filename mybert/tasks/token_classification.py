@@ -29,7 +29,7 @@ from mybert.rows.tag_checks import at_all_positions, tag_problems, tag_set_of, t
 from mybert.rows.word_rules import learn_word_rules
 from mybert.tasks import entities
 from mybert.tasks.base import ColumnNames, Prediction, Task
-from mybert.tasks.bootstrap_scores import LabelScores, Scores, by_label
+from mybert.tasks.bootstrap_scores import LabelScores, Scorer, Scores, by_label
 from mybert.tasks.entities import joined, tag_differences
 from mybert.tasks.features import ROW, map_rows
 from mybert.tasks.options import TokenClassificationOptions
@@ -298,13 +298,18 @@ class TokenClassification(Task):
     def classes(self) -> int:
         return len(self.id2label)
 
-    def scores_on(self, predictions: Sequence[Prediction], references: Sequence[Any], samples: np.ndarray) -> Scores:
+    def scorer(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> Scorer:
         """Accuracy of tags; precision, recall and F1 of entities if the tags name entities."""
         tags = [prediction["tags"] for prediction in predictions]
         sizes = np.array([len(tags) for tags in references])
         right = sizes - np.array(self.errors(predictions, references))
-        scores = {} if self._tag_set is None else entities.score(tags, references, self._tag_set, samples)
-        return {**scores, "accuracy": (right[samples].sum(1) / sizes[samples].sum(1)).tolist()}
+        of_entities = None if self._tag_set is None else entities.scorer(tags, references, self._tag_set)
+
+        def score(samples: np.ndarray) -> Scores:
+            accuracy = (right[samples].sum(1) / sizes[samples].sum(1)).tolist()
+            return {**(of_entities(samples) if of_entities else {}), "accuracy": accuracy}
+
+        return score
 
     def errors(self, predictions: Sequence[Prediction], references: Sequence[Any]) -> list[float]:
         """The number of wrong tags."""

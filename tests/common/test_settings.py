@@ -29,6 +29,7 @@ class Example:
     case: str = setting("lower", "letters", choices=("lower", "upper"))
     sizes: list[int] = setting(default_factory=list, help="numbers")
     max_samples: int | None = setting(None, "rows")
+    cases: list[str] = setting(default_factory=list, help="all letters", choices=("lower", "upper"))
 
 
 def parse(*argv: str) -> Example:
@@ -111,7 +112,8 @@ def test_the_help_shows_groups_choices_defaults_and_examples(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("usage: example INPUT ... [options] Does it. required:")
     for part in (
-        "--case {lower,upper}",
+        "--case {lower,upper} Letters.",
+        "--cases {lower,upper} ... All letters.",
         "Pieces. (default: 30000)",
         "examples: example a example b",
         "--[no-]uncased lower-case. (default: True)",

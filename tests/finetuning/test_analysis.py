@@ -8,13 +8,15 @@ import pytest
 import torch
 from datasets import Dataset
 from json_files import read_lines, write_lines
+from new_tasks import task_of
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score
 from transformers import AutoModelForSequenceClassification
 
 from mybert import cli
 from mybert.common.tables import print_table
-from mybert.evaluation.analysis import check_slices, groups_of_column, quarters
+from mybert.evaluation import analysis
+from mybert.evaluation.analysis import check_slices, groups_of_column, intervals, quarters
 from mybert.evaluation.confidence import confidences, reliability
 from mybert.evaluation.evaluate import write_errors
 from mybert.finetuning import report
@@ -22,6 +24,7 @@ from mybert.finetuning.report import fit_temperature, labelled_logits
 from mybert.finetuning.summary import giveaway_words
 from mybert.io.record_formats import read_json_lines
 from mybert.rows.splits import Split
+from mybert.tasks import entities, question_answering
 
 
 def test_the_expected_calibration_error_is_the_mean_gap_of_ten_bins():
@@ -93,6 +96,28 @@ def test_numbers_are_grouped_in_quarters_and_other_values_by_frequency():
     rows = [{"place": f"town {number % 30}"} for number in range(300)] + [{"place": "city"}] * 50
     named = groups_of_column(rows, "place")
     assert named[-1] == "city" and named.count("(other)") > 100 and len(set(named)) == 13
+
+
+@pytest.mark.parametrize(
+    ("name", "prediction", "reference", "module", "measure"),
+    [
+        ("question-answering", {"answer": "a film"}, ["film"], question_answering, "_f1"),
+        ("token-classification", {"tags": ["B-X", "O"]}, ["B-X", "I-X"], entities, "entity_spans"),
+    ],
+)
+def test_rows_are_compared_once_for_all_parts_of_the_bootstrap_samples(
+    monkeypatch, name, prediction, reference, module, measure
+):
+    compared, compute = [], getattr(module, measure)
+    task = task_of(name).with_labels(["O", "B-X", "I-X"])
+    rows, counts = ([prediction] * 9, [reference] * 9), []
+    monkeypatch.setattr(module, measure, lambda *pair: compared.append(0) or compute(*pair))
+    for at_once in (10**6, 9):
+        monkeypatch.setattr(analysis, "_INDICES_AT_ONCE", at_once)
+        compared.clear()
+        found = intervals(task, *rows, 50, np.random.default_rng(0))
+        counts.append((len(compared), found))
+    assert counts[0] == counts[1] and counts[0][0]
 
 
 def test_different_values_are_different_groups():

@@ -311,7 +311,7 @@ def test_intervals_of_few_rows_cover_the_score_of_all():
 @pytest.mark.parametrize(
     ("options", "started"),
     [
-        ("", []),
+        ("--fp16 true", []),
         ("--num-train-epochs 1", [""]),
         ("--folds 2 --num-train-epochs 1", ["fold1of2", "fold2of2", ""]),
     ],
@@ -333,6 +333,8 @@ def test_only_trainers_that_train_start_trackers_with_the_lock_and_before_anythi
     given = words(opinions, *options.split(), "--report-to", "tensorboard", "--overwrite")
     assert cli.main(given) == 0
     assert list(dict.fromkeys(names)) == started
+    warning = "warning: no effect on few labels: --fp16, --report-to"
+    assert (warning in capsys.readouterr().out) == (not started)
     if not started:
         return
     before = (tmp_path / "out/results.json").read_bytes()

@@ -19,6 +19,7 @@ FILES = {
     "good.jsonl": [{"text": "a"}],
     "rows.jsonl": [{"text": "a"}, {"text": None}],
     "none.jsonl": [],
+    "blank.txt": "\n \n",
     "bytes.txt": b"good\nb\xe4d\n",
     "cut.txt": 'ext": "cut off"}\n{"text": "a good film"}\n',  # as `tail -c` leaves it
     "lines.txt": "one line\n",
@@ -37,6 +38,7 @@ PREDICT = [  # words of `mybert predict`, with the names of models in braces, an
     ("{classifier} nowhere.txt", "nowhere.txt: there is no such file"),
     ("{classifier} god.jsonl", "no such file; did you mean good.jsonl?"),
     ("{classifier} good.jsonl none.jsonl", "none.jsonl holds no rows"),
+    ("{classifier} blank.txt", "blank.txt holds no rows"),
     ("{classifier} pipe.csv", "pipe.csv is a pipe; name a file"),
     ("{classifier} 63 63", "63 can be read only once; name it once"),
     ("{classifier} cut.txt", "line 2: a JSON object among texts"),

@@ -288,7 +288,7 @@ def test_scores_are_those_of_seqeval(scheme):
     predicted = [[tag if draw.random() < 0.7 else draw.choice(names) for tag in tags] for tags in true]
     samples = np.stack([np.arange(60), np.random.default_rng(0).integers(0, 60, 60)])
     tags = read_tags(Counter(names))._replace(scheme=scheme)
-    found = entities.score(predicted, true, tags, samples)
+    found = entities.scorer(predicted, true, tags)(samples)
     for i, sample in enumerate(samples):
         pair = [true[n] for n in sample], [predicted[n] for n in sample]
         strict = seqeval.metrics.f1_score(*pair, mode="strict", scheme=getattr(schemes, scheme))
