@@ -112,14 +112,10 @@ class MyBertLayer(GradientCheckpointingLayer):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(T, H) → (T, H), or (R, H) with `rows`; with `output_attentions` also (N, A, L, L)."""
         hidden_states, probabilities = self.attention(hidden_states, layout, output_attentions, rows)
-        hidden_states = self.feed_forward(hidden_states)
-        return hidden_states if probabilities is None else (hidden_states, probabilities)
-
-    def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        """(T, H) → (T, H), in chunks of `chunk_size_feed_forward` tokens."""
         chunks = hidden_states.split(self.chunk, dim=-2) if self.chunk else (hidden_states,)
         outputs = [self.output(self.intermediate(chunk), chunk) for chunk in chunks]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-2)
+        hidden_states = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-2)
+        return hidden_states if probabilities is None else (hidden_states, probabilities)
 
 
 class MyBertEncoder(nn.Module):

@@ -83,14 +83,15 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         padding: bool | str | None = None,
     ) -> tuple[dict, dict, dict]:
         top_k = topk if top_k is None else top_k
-        for name, value, least in (
-            ("top_k", top_k, 1),
-            ("max_answer_len", max_answer_len, 1),
-            ("max_question_len", max_question_len, 1),
-            ("max_seq_len", max_seq_len, 1),
-            ("doc_stride", doc_stride, 0),
-            ("max_windows", max_windows, 1),
-        ):
+        numbers = {
+            "max_answer_len": max_answer_len,
+            "max_question_len": max_question_len,
+            "max_seq_len": max_seq_len,
+            "doc_stride": doc_stride,
+            "max_windows": max_windows,
+        }
+        for name, value in {"top_k": top_k, **numbers}.items():
+            least = 0 if name == "doc_stride" else 1
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         if handle_impossible_answer is False and no_answer_threshold is not None:
@@ -98,16 +99,8 @@ class MyBertQuestionAnsweringPipeline(ChunkPipeline):
         if handle_impossible_answer is not None and no_answer_threshold is None:
             tuned = getattr(self.model.config, "no_answer_threshold", None)
             no_answer_threshold = (0.0 if tuned is None else tuned) if handle_impossible_answer else math.inf
-        before = {
-            "max_answer_len": max_answer_len,
-            "max_question_len": max_question_len,
-            "max_seq_len": max_seq_len,
-            "doc_stride": doc_stride,
-            "max_windows": max_windows,
-            "align_to_words": align_to_words,
-        }
         after = {"max_answer_len": max_answer_len, "top_k": top_k, "no_answer_threshold": no_answer_threshold}
-        return _given(before), {}, _given(after)
+        return _given({**numbers, "align_to_words": align_to_words}), {}, _given(after)
 
     def __call__(self, inputs=None, *more, question=None, context=None, **kwargs):
         """

@@ -42,22 +42,19 @@ def _is_mybert(kwargs: dict[str, Any]) -> bool:
     return type(kwargs.get("model")).__name__.startswith("MyBert")  # also that of a folder's own code
 
 
-class MyBertTextClassificationPipeline(TextClassificationPipeline):
-    """`TextClassificationPipeline` with `truncation=True` by default."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        if _is_mybert(kwargs):
-            kwargs.setdefault("truncation", True)
-        super().__init__(*args, **kwargs)
-
-
-class MyBertFeatureExtractionPipeline(FeatureExtractionPipeline):
-    """`FeatureExtractionPipeline` with `truncation=True` by default."""
+class _Truncating:
+    """A pipeline with `truncation=True` by default."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         if _is_mybert(kwargs) and "truncation" not in (kwargs.get("tokenize_kwargs") or {}):
             kwargs.setdefault("truncation", True)
         super().__init__(*args, **kwargs)
+
+
+class MyBertTextClassificationPipeline(_Truncating, TextClassificationPipeline): ...
+
+
+class MyBertFeatureExtractionPipeline(_Truncating, FeatureExtractionPipeline): ...
 
 
 class MyBertFillMaskPipeline(FillMaskPipeline):

@@ -168,12 +168,13 @@ class Comparison:
             divergence = soft_loss(logits[:, :size], expected[:, :size], self.temperature)
             losses["soft"] = (divergence * real).sum() / real.sum().clamp(min=1)
         if "cosine" in self.weights:
-            losses["cosine"] = cosine_loss(states[-1][0], output.hidden_states[-1][0])
+            cosines = cosine_similarity(states[-1][0].float(), output.hidden_states[-1][0].float(), dim=-1)
+            losses["cosine"] = 1 - cosines.mean()  # Sanh et al. 2019, section 3
         if "mse" in self.weights:
             layers = len(states) - 1
             pairs = [(layer, round(layer * depth / layers)) for layer in range(1, layers + 1)]
-            mapped = [(states[i][0], output.hidden_states[j][0]) for i, j in pairs]
-            losses["mse"] = state_loss(*map(list, zip(*mapped, strict=True)))
+            errors = [mse_loss(states[i][0].float(), output.hidden_states[j][0].float()) for i, j in pairs]
+            losses["mse"] = torch.stack(errors).mean()  # Jiao et al. 2020, section 3.1
         if "relations" in self.weights:
             own = _projections(student, len(states) - 1, states[-2][0])
             with torch.no_grad():
@@ -198,19 +199,6 @@ class Comparison:
         total = sum(self.weights[name] * part for name, part in parts.items())
         # no zero gradients, which weight decay follows
         return self.weights["hard"] * hard + total if "hard" in self.weights else total
-
-
-# Losses
-
-
-def cosine_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """Mean over the tokens of 1 - cosine (Sanh et al. 2019, section 3); both (T, H)."""
-    return 1 - cosine_similarity(student.float(), teacher.float(), dim=-1).mean()
-
-
-def state_loss(student: list[Tensor], teacher: list[Tensor]) -> Tensor:
-    """Mean squared error over layers, tokens and dimensions (Jiao et al. 2020, section 3.1); lists of (T, H)."""
-    return torch.stack([mse_loss(s.float(), t.float()) for s, t in zip(student, teacher, strict=True)]).mean()
 
 
 def relation_loss(student: list[Tensor], teacher: list[Tensor], lengths: Tensor, heads: int) -> Tensor:

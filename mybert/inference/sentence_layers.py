@@ -2,6 +2,8 @@
 
 import contextlib
 import importlib
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +38,11 @@ def _read_dense(folder: Path) -> nn.Module:
     for name in ("module_input_name", "module_output_name"):
         if settings.get(name) not in (None, "sentence_embedding"):
             raise UserError(f"{folder / 'config.json'}: {name} {settings[name]!r} is not supported here; {REMEDY}")
-    sizes: tuple[Any, Any] = settings.get("in_features"), settings.get("out_features")
-    if not all(type(size) is int and size > 0 for size in sizes):
-        raise UserError(f"{folder / 'config.json'}: in_features and out_features are {sizes}, expected whole numbers")
-    state = _weights(folder, "linear.weight")
-    _check_size(folder, "in_features and out_features", sizes, state["linear.weight"].shape[::-1])
     activation = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
     activation = torch_activation(activation, folder / "config.json", REMEDY)
     bias, residual = bool(settings.get("bias", True)), bool(settings.get("use_residual"))
-    return _with_weights(_Dense(sizes, bias, activation, residual), folder, state)
+    sizes: tuple[Any, Any] = settings.get("in_features"), settings.get("out_features")
+    return _loaded(lambda: _Dense(sizes, bias, activation, residual), folder)
 
 
 def torch_activation(name: Any, file: str | Path, remedy: str) -> nn.Module:
@@ -60,43 +58,23 @@ def torch_activation(name: Any, file: str | Path, remedy: str) -> nn.Module:
 
 def _read_layer_norm(folder: Path) -> nn.Module:
     settings = read_json_object(folder / "config.json", "copy it again")
-    state = _weights(folder, "norm.weight")
-    _check_size(folder, "dimension", (settings.get("dimension", 0),), state["norm.weight"].shape)
-    norm = nn.Sequential()
-    norm.add_module("norm", nn.LayerNorm(len(state["norm.weight"])))
-    return _with_weights(norm, folder, state)
+    return _loaded(lambda: nn.Sequential(OrderedDict(norm=nn.LayerNorm(settings["dimension"]))), folder)
 
 
 LAYERS = {"Dense": _read_dense, "LayerNorm": _read_layer_norm}
 """By the class of sentence-transformers: what reads the layer from its folder."""
 
 
-def _check_size(folder: Path, fields: str, configured: tuple[Any, ...], stored: tuple[int, ...]) -> None:
-    """Raises if a layer has another size than its weights, before it is built."""
-    if configured != tuple(stored):
-        raise UserError(
-            f"{folder / 'config.json'}: {fields} are {short(configured, 60)}, and the weights have {tuple(stored)}; "
-            "copy the folder again"
-        )
-
-
-def _weights(folder: Path, needed: str) -> dict[str, Tensor]:
-    """The weights of `folder` by name, at least `needed`."""
+def _loaded(make: Callable[[], nn.Module], folder: Path) -> nn.Module:
+    """A layer with the weights in `folder`. `make` builds it by the settings there, at first without memory."""
     try:
         if (folder / "model.safetensors").is_file():
             state = load_file(folder / "model.safetensors")
         else:
             state = torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
-        weights = {key: value.float() for key, value in state.items()}
-        weights[needed]
-        return weights
+        with torch.device("meta"):
+            module = make()
+        module.load_state_dict({key: x.to(torch.float32, copy=True) for key, x in state.items()}, assign=True)
     except Exception as error:  # safetensors and torch raise many kinds
-        raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
-
-
-def _with_weights(module: nn.Module, folder: Path, state: dict[str, Tensor]) -> nn.Module:
-    try:
-        module.load_state_dict(state)
-    except Exception as error:
-        raise UserError(f"{folder}: its weights cannot be used ({cause(error)}); copy the folder again") from error
+        raise UserError(f"{folder}: its weights do not fit config.json ({cause(error)}); copy it again") from error
     return module.eval()

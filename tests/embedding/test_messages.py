@@ -145,7 +145,7 @@ SETTINGS = [  # a file of a sentence encoder, its change, and message
     (DENSE, {"module_output_name": "other"}, "module_output_name 'other'"),
     (DENSE, {"activation_function": "os.system"}, "'os.system' is not one of torch.nn"),
     (DENSE, {"activation_function": "torch.nn.Linear"}, "'torch.nn.Linear' is not one of"),
-    (DENSE, {"out_features": 9}, f"{DENSE}: in_features and out_features are"),
+    (DENSE, {"out_features": 9}, "2_Dense: its weights do not fit config.json ( … size mismatch for linear.weight"),
     (PROMPTS, {"prompts": ["a"]}, "prompts must be an object"),
     (PROMPTS, {"default_prompt_name": ["a"]}, "default_prompt_name is ['a']"),
     (PROMPTS, {"default_prompt_name": "p"}, "default_prompt_name is 'p', expected one of document, passage, query"),

@@ -22,9 +22,15 @@ _FEW_ROWS = 128
 
 
 def linear(module: nn.Module, x: Tensor) -> Tensor:
-    """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features)."""
-    chosen = uses_onednn(x.device, x.dtype) and x.numel() >= least_rows() * x.shape[-1]
-    return onednn_linear(module, x) if chosen else module(x)
+    """`module(x)` for an `nn.Linear` or its replacement, (…, in_features) → (…, out_features).
+
+    The module is called as usual, with its hooks, and the products inside are computed by oneDNN where this is faster
+    and gives the same derivatives; the module may be an adapter around an `nn.Linear`.
+    """
+    if not uses_onednn(x.device, x.dtype) or x.numel() < least_rows() * x.shape[-1]:
+        return module(x)
+    with _LinearByOneDnn():
+        return module(x)
 
 
 def uses_onednn(device: torch.device, dtype: torch.dtype) -> bool:
@@ -32,21 +38,6 @@ def uses_onednn(device: torch.device, dtype: torch.dtype) -> bool:
     if not is_plain_cpu(device) or dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
     return bool(torch.backends.mkldnn.enabled) and onednn_is_faster()
-
-
-def onednn_linear(module: nn.Module, x: Tensor) -> Tensor:
-    """`module(x)`, with the products inside computed by oneDNN where it gives the same derivatives.
-
-    The module is called as usual, with its hooks; it may be an adapter around an `nn.Linear`.
-
-    Args:
-        x: (…, in_features), float32 on the CPU.
-
-    Returns:
-        (…, out_features).
-    """
-    with _LinearByOneDnn():
-        return module(x)
 
 
 def least_rows() -> int:

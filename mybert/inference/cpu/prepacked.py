@@ -75,23 +75,14 @@ class _PrepackedLayer:
             query, key, value = self.projections(hidden_states).chunk(3, dim=-1)
         else:
             key, value = self.projections(hidden_states).chunk(2, dim=-1)
-            if rows is not None and is_sdpa:
-                return self._attend_rows(hidden_states, key, value, layout, rows, is_one)
-            query = self.query(hidden_states)
+            has_fewer = rows is not None and is_sdpa
+            query = self.query(hidden_states.index_select(0, rows) if has_fewer else hidden_states)
+            if has_fewer and not is_one:
+                return attend_queries(self.attention, query, key, value, layout, rows)
         if is_one:
             return self._attend_in_one_sequence(query, key, value)
         context, _ = self.attention.attend(query, key, value, layout)
         return context if rows is None else context.index_select(0, rows)
-
-    def _attend_rows(
-        self, hidden_states: Tensor, key: Tensor, value: Tensor, layout: Any, rows: Tensor, is_one: bool
-    ) -> Tensor:
-        """(T, H) three times → (R, H): the last layer computes fewer queries."""
-        assert self.query is not None
-        query = self.query(hidden_states.index_select(0, rows))
-        if is_one:
-            return self._attend_in_one_sequence(query, key, value)
-        return attend_queries(self.attention, query, key, value, layout, rows)
 
     def _attend_in_one_sequence(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """(R, H), (T, H), (T, H) → (R, H)."""
