@@ -154,7 +154,8 @@ def test_a_process_starts_before_its_imports(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("age", "budget", "message"), [(3600, "30s", "take 1 h; … ; give 6190s or more"), (0, "6s", "; give … s or more")]
+    ("age", "budget", "message"),
+    [(3600, "30s", "take 1 h; 0 s are left … 50 steps (13 s); give 6190s or more"), (0, "6s", "; give … s or more")],
 )
 def test_a_budget_is_refused_if_nothing_is_left_of_it_since_the_start_of_the_process(
     corpus_folder, ticks, monkeypatch, assert_refused, age, budget, message

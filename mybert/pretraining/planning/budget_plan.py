@@ -147,8 +147,9 @@ def make_plan(
     plan.unused = max(clock.training_seconds - plan.most_seconds, 0.0)
     clock.most = plan.most_seconds
     plan.tokens = plan.speed * clock.training_seconds
-    plan.steps = max(1, round(plan.tokens / (best.batch * accumulated * arguments.world_size)))
-    _check_affordable(plan, clock)
+    tokens_per_step = best.batch * accumulated * arguments.world_size
+    plan.steps = max(1, round(plan.tokens / tokens_per_step))
+    _check_affordable(plan, clock, _LEAST_STEPS * tokens_per_step / plan.speed)
     if settings.init_from is None and settings.mlm_probability == PretrainSettings.mlm_probability:
         encoder, unique = count_parameters(times.costs.config)["encoder"], corpus.shape.tokens
         plan.model = {"parameters": encoder, "unique": unique, "vocab_size": len(corpus.tokenizer)}
@@ -276,10 +277,10 @@ def _plan_end(
     clock.reserve = evaluate + save + plan.later["rest"] * clock.slowness
 
 
-def _check_affordable(plan: BudgetPlan, clock: ClockProgress) -> None:
+def _check_affordable(plan: BudgetPlan, clock: ClockProgress, needed: float) -> None:
+    """Raises if less time is left for training than `needed` for the fewest steps, or too small a share of it."""
     if plan.unused:  # more time would not give more steps
         return
-    needed = clock.training_seconds * _LEAST_STEPS / plan.steps
     before = clock.seconds + clock.reserve
     if clock.training_seconds < max(needed, _LEAST_SHARE * clock.budget):
         fits = max(needed + before, before / (1 - _LEAST_SHARE)) * 1.2
