@@ -70,6 +70,7 @@ class Service:
             ],
             exception_handlers={HTTPException: http_error, Exception: own_error},
         )
+        self.app.router.redirect_slashes = False  # a redirection would trust the header Host
 
     def close(self) -> None:
         """Waits for the batch that is being computed, even if its clients have gone."""

@@ -146,6 +146,18 @@ def test_the_card_states_the_hyperparameters_of_the_best_run(max_steps, epochs):
     assert rows.get("epochs") == epochs
 
 
+@pytest.mark.parametrize(("given", "trained"), [(None, 128), (64, 64), (512, 256)])
+def test_a_retriever_reads_more_than_in_training_and_its_tables_name_bm25(given, trained):
+    scores = {"metrics": {"ndcg@10": 0.5}}
+    results = {"task": "retrieval", "settings": {"max_length": given}, "held_out": scores}
+    data = CardData({}, 0, {"stage": "finetune"}, results, {}, tokenizer={"model_max_length": 256})
+    assert data.max_length == 256 and dict(training_rows(data))["maximum sequence length"] == str(trained)
+    data.results["task"] = "reranking"
+    assert [title for title, *_ in result_tables(data)] == [
+        "The held-out queries, mined from its documents, together with BM25"
+    ]
+
+
 def test_the_card_of_few_labels_names_its_method_and_cross_validation():
     labels = {"often": {"f1": 0.9, "true": 30}, "also": {"f1": 0.7, "true": 12}, "rare": {"f1": 0.1, "true": 3}}
     scores = {"metrics": {"accuracy": 0.8}, "rows": 45, "labels": labels}

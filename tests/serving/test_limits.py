@@ -183,7 +183,8 @@ def test_a_host_that_is_none_does_not_change_the_error(service, host):
     request = b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Length: 1\r\nConnection: close\r\n\r\n{"
     answer = raw(service, request % (b"/v1/embeddings", host))
     assert answer.startswith(b"HTTP/1.1 400 ") and b'{"error":{"message":"not JSON' in answer
-    assert raw(service, request % (b"/nowhere", host)).startswith(b"HTTP/1.1 404 ")
+    for path in (b"/nowhere", b"/embed/"):
+        assert raw(service, request % (path, host)).startswith(b"HTTP/1.1 404 ")
 
 
 def test_an_error_of_the_model_is_a_500_without_a_trace_and_only_for_its_request(service, monkeypatch):

@@ -14,6 +14,7 @@ from mybert.io.sources import is_python_docs
 from mybert.release.hub.bundle_checks import read_object
 from mybert.release.hub.handler import PIPELINES
 from mybert.release.hub.public_records import NOT_NAMED, PROVENANCE
+from mybert.tasks.options import TaskOptions
 
 PARENT = "parent"
 """Entry of results.json with the scores of the model that `mybert trim` read."""
@@ -134,6 +135,14 @@ class CardData:
         """Tokens of the longest sequence that tokenizer and model take."""
         lengths = [self.tokenizer.get("model_max_length"), self.config.get("max_position_embeddings")]
         return min((length for length in lengths if isinstance(length, int)), default=None)
+
+    @property
+    def trained_length(self) -> int | None:
+        """Tokens of the longest sequence of the training; a retriever may read more afterwards."""
+        if self.results.get("task") != "retrieval" or self.max_length is None:
+            return self.max_length
+        chosen = (self.results.get("settings") or {}).get("max_length")
+        return min(self.max_length, chosen or TaskOptions.defaults["max_length"])
 
     def corpora(self) -> list[dict[str, Any]]:
         """Manifests of `mybert corpus` in the chain, except those of teachers."""

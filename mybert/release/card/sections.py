@@ -209,7 +209,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "layers kept of the initial weights": layers,
         "teacher": _checkpoint(teacher),
         "distillation losses": " ".join(settings.get("losses") or ()),
-        "maximum sequence length": data.max_length,
+        "maximum sequence length": data.trained_length,
         "steps": run.get("steps"),
         "epochs": run.get("epochs"),
         "tokens seen": run.get("tokens_seen") or None,
@@ -310,9 +310,9 @@ def result_tables(data: CardData) -> list[tuple[str, list[str], list[tuple[str, 
     for split, entry in scores_of(data).items():
         count = f", {_counted(entry['rows'], 'row')}" if "rows" in entry else ""
         title = f"{in_markdown(split)} set ({in_markdown(data.source_of(split))}{count})"
-        tables.append(
-            (data.held_out_queries.capitalize() if split == HELD_OUT else title, *_baselines_and_rows(entry))
-        )
+        if split == HELD_OUT:
+            title = data.held_out_queries[0].upper() + data.held_out_queries[1:]
+        tables.append((title, *_baselines_and_rows(entry)))
     parent = ", measured before the vocabulary was trimmed" if data.of_parent else ""
     return [(f"{title}{parent}", names, rows) for title, names, rows in tables if rows]
 
