@@ -14,7 +14,7 @@ from mybert.io.files import is_unicode, open_file, open_text
 
 NOT_UTF8 = "not UTF-8"
 CORRECT = {NOT_UTF8: "save the file as UTF-8"}  # what to do about a record by its problem; else "correct it"
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _DECLARED = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
 
 
@@ -231,7 +231,7 @@ def read_excel(name: str, text: TextColumn | None = None, only_text: bool = Fals
 READERS: dict[str, Callable[..., Iterator[Record]]] = {
     ".jsonl": read_json_lines,
     ".json": read_json,
-    **{suffix: functools.partial(read_table, delimiter=delimiter) for suffix, delimiter in _DELIMITERS.items()},
+    **{suffix: functools.partial(read_table, delimiter=delimiter) for suffix, delimiter in DELIMITERS.items()},
     ".parquet": read_parquet,
     ".xlsx": read_excel,
 }

@@ -13,7 +13,7 @@ from mybert.common.errors import UserError, short, short_list
 from mybert.common.quantities import counted
 from mybert.io.documents import Document, Problems, open_dataset, read_documents
 from mybert.io.files import STDIN, file_format, is_unicode, open_text
-from mybert.io.record_formats import READERS, Record, TextColumn
+from mybert.io.record_formats import DELIMITERS, READERS, Record, TextColumn, header_delimiter, read_table
 from mybert.io.sources import Source, find_sources
 from mybert.rows.labels import is_missing
 from mybert.rows.tables import usual_columns
@@ -276,44 +276,36 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
 
 def _judgements(name: str, problems: Problems) -> Iterator[tuple[str, str, str, Any]]:
     """Place, query, document and grade of each row."""
-    kind = file_format(name).kind
-    records: Iterable[Record] = ()
+    kind, records = file_format(name).kind, None
     if not Path(name).is_file() and (source := find_sources([name])[0]).kind in _DATA_SETS:
         records = (Record(number, row, unit="row") for number, row in enumerate(open_dataset(source), 1))
-    elif kind in READERS and kind not in (".tsv", ".csv"):
+    elif kind in READERS and kind not in DELIMITERS:
         records = READERS[kind](name)
-    if records:
-        for number, fields, problem, detail, unit in records:
-            place = f"{unit} {number}"
-            if problem:
-                problems.report(name, place, problem, detail)
-            else:
-                yield from _named(name, place, fields, problems)
-        return
-    header: list[str] = []
-    for count, (number, cells) in enumerate(_cells(name)):
-        place = f"line {number}"
-        if count == 0 and all(usual_columns(cells, names) for names in _JUDGEMENT):
-            header = cells
-        elif header and len(cells) != len(header):
-            problems.report(name, place, "wrong number of columns", f"{len(cells)}, the header has {len(header)}")
-        elif header:
-            yield from _named(name, place, dict(zip(header, cells, strict=True)), problems)
-        elif count == 0 and cells[0].lower() in _JUDGEMENT[0]:
-            continue
-        elif len(cells) not in (3, 4):
-            expected = "expected query, document and grade, or TREC's query, iteration, document and grade"
-            problems.report(name, place, "wrong number of columns", f"{len(cells)}; {expected}")
+    else:
+        with open_text(name) as file:
+            first = next((line for line in file if line.strip()), "")
+        is_spaced = kind != ".csv" and "\t" not in first and len(first.split()) > 1
+        delimiter = None if is_spaced else header_delimiter(first, DELIMITERS.get(kind, "\t"))
+        names = [cell.strip(' "') for cell in first.rstrip("\r\n").split(delimiter)]
+        if all(usual_columns(names, usual) for usual in _JUDGEMENT):
+            records = read_table(name, delimiter=delimiter or " ")
+    for number, fields, problem, detail, unit in records or ():
+        place = f"{unit} {number}"
+        if problem:
+            problems.report(name, place, problem, detail)
         else:
-            yield place, cells[0], cells[-2], cells[-1]
+            yield from _named(name, place, fields, problems)
+    for count, (number, cells) in enumerate(() if records else _cells(name, delimiter)):
+        if len(cells) in (3, 4):
+            yield f"line {number}", cells[0], cells[-2], cells[-1]
+        elif count or cells[0].lower() not in _JUDGEMENT[0]:
+            expected = "expected query, document and grade, or TREC's query, iteration, document and grade"
+            problems.report(name, f"line {number}", "wrong number of columns", f"{len(cells)}; {expected}")
 
 
-def _cells(name: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and columns of each line that is not blank; the first one shows what is between columns."""
+def _cells(name: str, delimiter: str | None) -> Iterator[tuple[int, list[str]]]:
+    """Number and columns of each line that is not blank; None: spaces are between columns."""
     with open_text(name) as file:
-        first = next((line for line in file if line.strip()), "")
-    with open_text(name) as file:
-        delimiter = _delimiter(first, file_format(name).kind)
         rows = csv.reader(file, delimiter=delimiter, strict=True) if delimiter else map(str.split, file)
         try:
             for number, row in enumerate(rows, 1):
@@ -321,13 +313,6 @@ def _cells(name: str) -> Iterator[tuple[int, list[str]]]:
                     yield number, [cell.strip() for cell in row]
         except csv.Error as error:
             raise UserError(f"{name}: not CSV ({error}); is a quote not closed?") from error
-
-
-def _delimiter(line: str, kind: str) -> str | None:
-    """What is between the columns of a line; None: spaces."""
-    if "\t" in line or (kind != ".csv" and len(line.split()) > 1):
-        return "\t" if "\t" in line else None
-    return next((delimiter for delimiter in ",;" if delimiter in line), None)
 
 
 def _named(name: str, place: str, fields: dict[str, Any], problems: Problems) -> Iterator[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, short
 from mybert.io.documents import Problems
-from mybert.retrieval.collections import Texts, joined, read_judgements, read_texts
+from mybert.retrieval.collections import Texts, joined, read_judgements, read_texts, title_of
 from mybert.rows.splits import Split
 from mybert.rows.tables import choose_columns, lacking_columns
 from mybert.tasks.reading import hash_of, load_table
@@ -215,7 +215,7 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value.strip()] if value.strip() else []
     if isinstance(value, Mapping):
-        return _texts(joined(*(str(value.get(name) or "") for name in ("title", "text"))))
+        return _texts(joined(*(title_of(value.get(name)) for name in ("title", "text"))))
     if isinstance(value, Iterable):
         return [text for item in value for text in _texts(item)]
     return []

@@ -12,7 +12,7 @@ from datasets import Dataset, Features, List, Value
 
 from mybert.common.errors import UserError, short
 from mybert.io.files import file_format, is_unicode, open_text
-from mybert.io.record_formats import declared_delimiter, header_delimiter
+from mybert.io.record_formats import DELIMITERS, declared_delimiter, header_delimiter
 from mybert.rows.annotations import COLUMNS
 from mybert.rows.column_choice import (
     CONLL_2012,
@@ -35,7 +35,6 @@ from mybert.rows.label_columns import looks_like_list
 _IDS = ("id", "idx", "index", "number", "no", "nr")
 _DOCUMENT, _DECLARED_NAMES = "-DOCSTART-", "# global.columns ="
 _COMMENT = re.compile(r"#+(\s|(begin|end) document\b|\w+\s*[=:])")
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SENTENCES = {".json", ".jsonl", ".parquet", ".xlsx"}
 _ENDLESS = 1000  # words of a file without sentences
 
@@ -67,9 +66,9 @@ def read_word_file(
     kind = file_format(path).kind
     if kind in _SENTENCES:
         return None
-    if kind not in _DELIMITERS:
+    if kind not in DELIMITERS:
         return read_columns(path, given)
-    delimiter, first, second = _first_lines(path, _DELIMITERS[kind])
+    delimiter, first, second = _first_lines(path, DELIMITERS[kind])
     names, cells = _header_fields(first, delimiter), _header_fields(second, delimiter)
     if _has_word_column(names, cells, given):
         return read_columns(path, given, None if delimiter == "\t" else delimiter)
