@@ -49,14 +49,8 @@ class Rows(NamedTuple):
 
     def select(self, order: Sequence[int]) -> "Rows":
         """The rows in another order."""
-
-        def taken(values: list[Any]) -> list[Any]:
-            return [values[place] for place in order]
-
-        predictions, references = taken(self.predictions), taken(self.references)
-        return Rows(
-            self.source, predictions, references, taken(self.inputs), taken(self.places), self.columns, self.unit
-        )
+        names = ("predictions", "references", "inputs", "places")
+        return self._replace(**{name: [getattr(self, name)[place] for place in order] for name in names})
 
 
 @dataclass
@@ -193,9 +187,11 @@ def _as_lists(values: list[Any]) -> list[Any]:
 
 def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tuple[Any, Any, dict[str, Any]]:
     """Prediction, reference and input of a record. Columns that `--columns` names are read where a file has them."""
-    given, named = _input_of(fields), settings.named("reference")
+    given, named = fields.get("input"), settings.named("reference")
+    if not isinstance(given, Mapping):  # in a table its columns are `input.text` and so on
+        given = {name.removeprefix("input."): fields[name] for name in fields if name.startswith("input.")}
     # a line of predictions.jsonl, or of the output of `mybert predict`
-    if given is not None and not {*settings.named("prediction")} & {*fields}:
+    if given and not {*settings.named("prediction")} & {*fields}:
         prediction = {name: fields[name] for name in _OF_PREDICTION if name in fields}
         cells = [name for name, value in prediction.items() if isinstance(value, str) and name not in _TEXTS]
         prediction |= {name: of_cell(prediction[name]) for name in cells}
@@ -212,14 +208,6 @@ def _parts(fields: dict[str, Any], path: Path, settings: CompareSettings) -> tup
     known, reference = _first(rest, (*named, *_REFERENCES))
     left_out = (known, *_PLACES, "score", "scores")
     return value, reference, {column: x for column, x in rest.items() if column not in left_out}
-
-
-def _input_of(fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The row of a prediction of ours, whose columns are `input.text` and so on in tables; None in other files."""
-    if isinstance(fields.get("input"), Mapping):
-        return fields["input"]
-    prefix = "input."
-    return {name.removeprefix(prefix): fields[name] for name in fields if name.startswith(prefix)} or None
 
 
 def _first(fields: Mapping[str, Any], names: Iterable[str]) -> tuple[str | None, Any]:

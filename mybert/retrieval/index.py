@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mybert.io.files import is_unicode
 from mybert.retrieval.balance import DEFAULT, balance
 from mybert.retrieval.collections import id_of, joined
 from mybert.retrieval.encoder import Encoder, Progress, Reranker
-from mybert.retrieval.passages import PassageCutter, passage_sizes
+from mybert.retrieval.passages import cut_documents, passage_sizes
 from mybert.retrieval.ranking import RERANKED, combined, reranked, words_unit
 from mybert.retrieval.records import Hit, IndexedDocument, UnusableQuery, as_document
 from mybert.retrieval.segments import Segment, write_segment
@@ -189,7 +190,7 @@ class Index:
         counts = {"added": 0, "replaced": 0, "unchanged": 0, "passages": 0}
         with self.store.writing():
             known = self.store.known()
-            for batch in batches(map(as_document, documents), _characters, _BATCH):
+            for batch in batches(map(as_document, documents), lambda one: len(one.text) + len(one.title), _BATCH):
                 new: dict[str, IndexedDocument] = {}
                 for document in batch:
                     place = known.get(document.id)
@@ -199,7 +200,7 @@ class Index:
                         new[document.id] = document
                 replaced = [known[key] for key in new if key in known]
                 if new:
-                    counts["passages"] += self._append(list(new.values()), replaced, progress is not None)
+                    counts["passages"] += self._append(list(new.values()), replaced, progress)
                     number = len(self.store.segments) - 1
                     known |= {key: (number, row, one.digest()) for row, (key, one) in enumerate(new.items())}
                 counts["replaced"] += len(replaced)
@@ -277,44 +278,33 @@ class Index:
             best.setdefault(hits[place].id, hits[place])
         return list(best.values())
 
-    def _append(self, documents: list[IndexedDocument], replaced: list[Place], is_watched: bool) -> int:
+    def _append(self, documents: list[IndexedDocument], replaced: list[Place], progress: Progress | None) -> int:
         """Adds a segment and deletes what it replaces, at once; returns the number of passages."""
         made = self.store.manifest
         sizes = passage_sizes(made["passage_tokens"], made["overlap"], self.encoder)
-        cutter = PassageCutter(self.encoder.embedder, *sizes, self._analyzer.language)
-        passages: list[dict[str, Any]] = []
-        spans = cutter.of_documents([(one.title, one.text) for one in documents])
-        for number, (document, places) in enumerate(zip(documents, spans, strict=True)):
-            for start, end in places:
-                text = document.text[start:end]
-                passages.append({"document": number, "start": start, "end": end, "text": text})
+        pairs = [(one.title, one.text) for one in documents]
+        spans, read = cut_documents(self.encoder, pairs, sizes, self._analyzer.language)
+        passages = [
+            {"document": number, "start": start, "end": end, "text": documents[number].text[start:end]}
+            for number, places in enumerate(spans)
+            for start, end in places
+        ]
         texts = [joined(documents[one["document"]].title, one["text"]) for one in passages]
-        titles = [cutter.title(one.title) for one in documents]
-        read = [joined(titles[one["document"]], one["text"]) for one in passages]
+        with Bar(total=len(read), desc="encoding", unit="passages", leave=False) if progress else nullcontext() as bar:
+            vectors = self.encoder.passages(read, bar and bar.update)
         name = self.store.new_name("segment")
         write_segment(
             self.folder / name,
             [one.stored() for one in documents],
             passages,
-            self._vectors(read, is_watched),
+            vectors,
             Postings.of(texts, self._analyzer),
             made["precision"],
         )
         self.store.commit([*self.store.without(replaced), {"name": name, "deleted": None}])
         return len(passages)
 
-    def _vectors(self, passages: list[str], is_watched: bool) -> np.ndarray:
-        """The vectors of passages, with a bar on the terminal of who watches."""
-        if not is_watched:
-            return self.encoder.passages(passages)
-        with Bar(total=len(passages), desc="encoding", unit="passages", leave=False) as bar:
-            return self.encoder.passages(passages, bar.update)
-
 
 def _hit(segment: Segment, passage: dict[str, Any], score: float) -> Hit:
     place = {name: passage[name] for name in ("text", "start", "end")}
     return Hit(**segment.document(passage["document"]), **place, score=score, highlights=[])
-
-
-def _characters(document: IndexedDocument) -> int:
-    return len(document.text) + len(document.title)

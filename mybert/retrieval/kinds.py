@@ -63,7 +63,19 @@ _OF_STEPS = (
 _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the share of long ones that matters
 
 
-class Retrieval:
+class _Kind:
+    model: SentenceTransformer | CrossEncoder
+
+    def save(self, folder: Path) -> None:
+        """Writes the model. Its card has no texts of the training rows, which the user may not want to publish."""
+        for dataset in (*self.model.model_card_data.train_datasets, *self.model.model_card_data.eval_datasets):
+            for name in ("examples", "examples_table"):
+                dataset.pop(name, None)
+        self.model._model_card_text = None  # of the start model, which is written again where no step was trained
+        self.model.save_pretrained(str(folder))
+
+
+class Retrieval(_Kind):
     """A `SentenceTransformer` that finds passages by the cosine of vectors.
 
     Attributes:
@@ -92,7 +104,9 @@ class Retrieval:
         self._mines_only = not settings.train_files and settings.judgements is None
         if self._mines_only:
             _check_untrained(settings, arguments, self.has_words)
-            _check_dimensions(settings.dimensions, sum(planned_dimensions(self.model)))
+            size = sum(planned_dimensions(self.model))
+            if settings.dimensions and (most := max(settings.dimensions)) > size:
+                raise UserError(f"--dimensions {most}: vectors have {size} dimensions with their words; name fewer")
         elif settings.documents and not self.has_words:
             print(f"{settings.model}: the documents add no words to its vectors, which needs {_NEEDED}")
         self._ordered = self._mines_only and bool(settings.dimensions)
@@ -195,12 +209,11 @@ class Retrieval:
         return trainers.RetrievalTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
     def save(self, folder: Path) -> None:
-        """Writes the model."""
         self.model.max_seq_length = self._length
-        _write_model(self.model, folder)
+        super().save(folder)
 
 
-class Reranking:
+class Reranking(_Kind):
     """A `CrossEncoder` that scores a query and a passage together, with one logit; attributes as in `Retrieval`."""
 
     has_words = False
@@ -255,9 +268,6 @@ class Reranking:
         own = trainers.MeanOverRows()
         return trainers.RerankingTrainer(model=self.model, objective=own, train_dataset=data, loss=loss, **arguments)
 
-    def save(self, folder: Path) -> None:
-        _write_model(self.model, folder)
-
 
 Kind = Retrieval | Reranking
 
@@ -310,12 +320,6 @@ def _check_untrained(settings: FinetuneSettings, arguments: FinetuningArguments,
         raise UserError(f"{settings.model}: --documents alone need {_NEEDED}; name --train")
 
 
-def _check_dimensions(given: Sequence[int], size: int) -> None:
-    """Raises a UserError for a size that vectors of `size` dimensions cannot be cut to."""
-    if given and max(given) > size:
-        raise UserError(f"--dimensions {max(given)}: vectors have {size} dimensions with their words; name fewer")
-
-
 def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: FinetuneSettings) -> PreTrainedConfig:
     """The configuration of the BERT, without what an earlier fine-tuning has left in it."""
     card: Any = model.model_card_data
@@ -329,15 +333,6 @@ def _prepared_config(model: SentenceTransformer | CrossEncoder, settings: Finetu
     for name in ("finetuned", "label_threshold", "tag_scheme", "word_rules"):
         vars(bert.config).pop(name, None)
     return bert.config
-
-
-def _write_model(model: SentenceTransformer | CrossEncoder, folder: Path) -> None:
-    """Writes the model. Its card has no texts of the training rows, which the user may not want to publish."""
-    for dataset in (*model.model_card_data.train_datasets, *model.model_card_data.eval_datasets):
-        for name in ("examples", "examples_table"):
-            dataset.pop(name, None)
-    model._model_card_text = None  # of the start model, which is written again where no step was trained
-    model.save_pretrained(str(folder))
 
 
 def _loading_options(settings: FinetuneSettings, arguments: FinetuningArguments) -> dict[str, Any]:

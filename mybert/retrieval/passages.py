@@ -95,6 +95,24 @@ class PassageCutter:
         return lengths
 
 
+def cut_documents(
+    encoder: Encoder, documents: Sequence[tuple[str, str]], sizes: tuple[int, int], language: str
+) -> tuple[list[list[tuple[int, int]]], list[str]]:
+    """Start and end of each passage of each document, a title and a text, and what the encoder reads of each passage.
+
+    Args:
+        sizes: of `passage_sizes`.
+    """
+    cutter = PassageCutter(encoder.embedder, *sizes, language)
+    spans = list(cutter.of_documents(documents))
+    titles = [cutter.title(title) for title, _ in documents]
+    return spans, [
+        joined(title, text[start:end])
+        for title, (_, text), places in zip(titles, documents, spans, strict=True)
+        for start, end in places
+    ]
+
+
 class DocumentVectors:
     """The vectors of all passages of documents, cut as `mybert index` cuts them by default.
 
@@ -104,14 +122,8 @@ class DocumentVectors:
 
     def __init__(self, encoder: Encoder, documents: Texts, language: str):
         sizes = passage_sizes(IndexSettings.passage_tokens, IndexSettings.overlap, encoder)
-        cutter = PassageCutter(encoder.embedder, *sizes, language)
         pairs = list(zip(documents.titles, documents.texts, strict=True))
-        spans = list(cutter.of_documents(pairs))
-        passages = [
-            joined(title, text[start:end])
-            for title, (_, text), places in zip(map(cutter.title, documents.titles), pairs, spans, strict=True)
-            for start, end in places
-        ]
+        spans, passages = cut_documents(encoder, pairs, sizes, language)
         with Bar(total=len(passages), desc="encoding", unit="passages", leave=False) as bar:
             self._vectors = encoder.passages(passages, bar.update)
         self._firsts = list(itertools.accumulate(map(len, spans[:-1]), initial=0))

@@ -53,7 +53,8 @@ class Segment:
         bits = folder / "bits.npy"
         self.bits = np.load(bits, mmap_mode="r") if bits.is_file() else None
         self.postings = Postings.load(folder)
-        self.graph = _open_graph(folder / "graph.usearch")
+        graph = folder / "graph.usearch"
+        self.graph = _usearch().restore(str(graph), view=True) if graph.is_file() else None  # memory mapped, too
 
     def __len__(self) -> int:
         return len(self.document_of)
@@ -220,7 +221,8 @@ def merge_segments(folder: Path, segments: Sequence[Segment], deleted: Sequence[
     folder.mkdir()
     stays = [segment.staying(gone) for segment, gone in zip(segments, deleted, strict=True)]
     kept = [np.flatnonzero(good[segment.document_of]) for segment, good in zip(segments, stays, strict=True)]
-    _write_rows(folder / "documents.arrow", _DOCUMENTS, _kept_documents(segments, stays))
+    documents = (one.documents.filter(pa.array(good)) for one, good in zip(segments, stays, strict=True))
+    _write_rows(folder / "documents.arrow", _DOCUMENTS, (batch for table in documents for batch in table.to_batches()))
     _write_rows(folder / "passages.arrow", _PASSAGES, _kept_passages(segments, stays))
     for name in ("vectors", "norms", "bits"):
         arrays = [getattr(segment, name) for segment in segments]
@@ -230,11 +232,6 @@ def merge_segments(folder: Path, segments: Sequence[Segment], deleted: Sequence[
     if sum(map(len, kept)) >= GRAPH_LEAST:
         _build_graph(folder)
     flush(*folder.iterdir(), folder)
-
-
-def _kept_documents(segments: Sequence[Segment], stays: Sequence[np.ndarray]) -> Iterator[pa.RecordBatch]:
-    for segment, good in zip(segments, stays, strict=True):
-        yield from segment.documents.filter(pa.array(good)).to_batches()
 
 
 def _kept_passages(segments: Sequence[Segment], stays: Sequence[np.ndarray]) -> Iterator[pa.RecordBatch]:
@@ -271,11 +268,6 @@ def _build_graph(folder: Path) -> None:
             graph.add(np.arange(block.start, block.stop, dtype=np.uint64), chosen)
             bar.update(len(chosen))
     graph.save(str(folder / "graph.usearch"))
-
-
-def _open_graph(path: Path) -> Any:
-    """The graph, memory mapped; None if there is none."""
-    return _usearch().restore(str(path), view=True) if path.is_file() else None
 
 
 def _usearch() -> Any:

@@ -105,7 +105,7 @@ def train(settings: FinetuneSettings, arguments: FinetuningArguments | None = No
         if folder is None:
             return Path(settings.output)
         stop = StopOnSignal(STAGE)
-        evaluator = _evaluator(job)
+        evaluator = job.kind.evaluator(job.held_out, job.train, job.arguments) if job.held_out.pairs else None
         trainer = _build_trainer(job, folder.path / _RUNS, stop, evaluator) if job.trains else None
         with folder.opened(trainer), _naming_resume():
             _train(job, folder, trainer, stop, evaluator)
@@ -218,11 +218,6 @@ def _steps(job: Job) -> int:
     batches = sum(math.ceil(len(rows) / size) for rows in (job.train.pairs, job.train.scored))
     an_epoch = math.ceil(batches / arguments.gradient_accumulation_steps)
     return arguments.max_steps if arguments.max_steps > 0 else math.ceil(arguments.num_train_epochs * an_epoch)
-
-
-def _evaluator(job: Job) -> Any:
-    """What scores a model on the held-out queries; None without such."""
-    return job.kind.evaluator(job.held_out, job.train, job.arguments) if job.held_out.pairs else None
 
 
 def _build_trainer(job: Job, run: Path, stop: StopOnSignal, evaluator: Any) -> Any:

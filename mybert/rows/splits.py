@@ -78,12 +78,16 @@ class Split(NamedTuple):
 
     def where(self, row: int) -> dict[str, Any]:
         """The `line` or `row` of a row in its file, from 1; of several files also the file, as `source`."""
-        number = self.numbers[row]
+        part, number = self._part(self.numbers[row])
+        return {self.unit: number + 1} if part is None else {**part.where(number), "source": part.source}
+
+    def _part(self, number: int) -> tuple["Split | None", int]:
+        """The file of a row that is counted with those of the files before, and its number there."""
         for part in self.parts:
             if number < len(part.rows):
-                return {**part.where(number), "source": part.source}
+                return part, number
             number -= len(part.rows)
-        return {self.unit: number + 1}
+        return None, number
 
     def named(self, row: int) -> str:
         """`where` in words: line 3, or line 3 of a.csv."""
@@ -94,11 +98,8 @@ class Split(NamedTuple):
         """The place in the file, from 1, of a row that cannot be used, or of its word; of several files with name."""
         row, _, word = problem
         number = self.numbers[row] if word is None or self.word_lines is None else self.word_lines[row][word]
-        for part in self.parts:
-            if number < len(part.rows):
-                return f"{part.place(problem._replace(row=number))} of {part.source}"
-            number -= len(part.rows)
-        return str(number + 1)
+        part, number = self._part(number)
+        return str(number + 1) if part is None else f"{part.place(problem._replace(row=number))} of {part.source}"
 
 
 def text_problem(name: str, text: Any) -> str | None:
