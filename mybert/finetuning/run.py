@@ -110,6 +110,10 @@ def _prepare(settings: FinetuneSettings, arguments: FinetuningArguments) -> Job:
     if settings.folds is not None and arguments.world_size > 1:
         raise UserError("--folds trains in one process; leave it out, or start one process")
     if data.few_labels:
+        if settings.seeds > 1 and data.validation_features is None:
+            raise UserError(
+                "few labels: cross-validation trains with one seed; give --validation, or leave --seeds out"
+            )
         if arguments.process_index == 0:
             folds = f"cross-validation in {settings.folds or FOLDS} folds gives the scores; "
             print(

@@ -268,11 +268,11 @@ class TextClassification(Task):
         return self.kind.predictions(mean_by_row(logits, features, len(rows)))
 
     def tuned(self, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset) -> dict[str, float]:
-        """Tunes the threshold of several labels for micro F1."""
-        kind = self.kind
-        if not isinstance(kind, MultiLabel) or "" in kind.thresholds:
+        """Tunes the threshold of several labels for micro F1, if some rows have a label."""
+        kind, references = self.kind, self.references(rows)
+        if not isinstance(kind, MultiLabel) or "" in kind.thresholds or not any(references):
             return {}
-        return {"label_threshold": kind.best_threshold(self.decode(logits, features, rows), self.references(rows))}
+        return {"label_threshold": kind.best_threshold(self.decode(logits, features, rows), references)}
 
     def references(self, rows: Dataset) -> list[Any]:
         """A name, a list of distinct names, or a number for each row."""

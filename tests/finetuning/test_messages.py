@@ -316,12 +316,19 @@ def test_a_mistake_is_one_line_and_costs_no_finished_model(
     finetune_refused(task, [*words.split(), "--overwrite"], message)
 
 
-def test_few_labels_need_as_many_texts_as_folds(assert_refused, tiny_checkpoint, tmp_path):
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            "",
+            "4 folds need as many rows with different texts, and the 12 training rows have 2; choose fewer by --folds",
+        ),
+        ("--seeds 2", "few labels: cross-validation trains with one seed; give --validation, or leave --seeds out"),
+    ],
+)
+def test_what_few_labels_cannot_do_is_refused(assert_refused, tiny_checkpoint, tmp_path, option, message):
     write_files(tmp_path, {"train.jsonl": OPINIONS[:2] * 6})
-    words = f"finetune --task text-classification --model {tiny_checkpoint} --train train.jsonl --output out"
-    message = (
-        "4 folds need as many rows with different texts, and the 12 training rows have 2; choose fewer by --folds"
-    )
+    words = f"finetune --task text-classification --model {tiny_checkpoint} --train train.jsonl --output out {option}"
     assert_refused(words.split(), message)
 
 

@@ -235,6 +235,12 @@ def test_a_threshold_of_every_label_decides_on_several_labels():
     assert [one["labels"] for one in task.kind.predictions(logits)] == expected
 
 
+def test_rows_without_any_label_tune_no_threshold():
+    rows = Dataset.from_dict({"text": ["a", "b"], "label": [[], []]})
+    task = labelled("multi_label_classification", "ab", [])
+    assert task.tuned(np.zeros((2, 2)), Dataset.from_dict({"row": [0, 1]}), rows) == {}
+
+
 @pytest.mark.parametrize(
     ("thresholds", "scores", "expected"),
     [
