@@ -91,16 +91,11 @@ def _side(task: Task, side: Side) -> dict[str, Any]:
         "metrics": {name: statistics.mean(each) for name, each in values.items()},
         "deviations": {name: statistics.stdev(each) for name, each in values.items() if len(each) > 1},
         "rows_per_second": side.evaluation.get("rows_per_second"),
-        "parameters": _parameters(side),
+        "parameters": (side.training or side).manifest.get("counts", {}).get("parameters"),
         "training_seconds": cost["seconds"],
         "tokens_seen": cost["tokens_seen"],
         "curve": _curve(side),
     }
-
-
-def _parameters(side: Side) -> int | None:
-    manifest = side.training.manifest if side.training else side.manifest
-    return manifest.get("counts", {}).get("parameters")
 
 
 def _curve(side: Side) -> list[dict[str, float]]:

@@ -67,7 +67,9 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
         with contextlib.nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as file:
             content = decompressed(file, name)
             start = content.peek(8)[:8] if hasattr(content, "peek") else b""
-            if start[:2] in _UTF16 or _is_utf16(start):
+            halves = start[::2], start[1::2]
+            alternates = any(all(one) and not any(other) for one, other in (halves, halves[::-1]))  # Latin letters
+            if start[:2] in _UTF16 or (alternates and len(start) >= 4):
                 raise UserError(f"{name} is UTF-16, not UTF-8; save it as UTF-8")
             yield content
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
@@ -76,12 +78,6 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
         raise UserError(f"{name}: no such file{did_you_mean(str(name))}") from error
     except (PermissionError, IsADirectoryError) as error:
         raise UserError(f"{name}: {error.strerror}") from error
-
-
-def _is_utf16(start: bytes) -> bool:
-    """Whether every other byte is 0: Latin letters without a byte order mark."""
-    halves = start[::2], start[1::2]
-    return len(start) >= 4 and any(all(one) and not any(other) for one, other in (halves, halves[::-1]))
 
 
 @contextlib.contextmanager

@@ -85,7 +85,11 @@ def store_texts(
     widened: set[str] = set()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
         for texts in batches(documents, lambda text: len(text.text) + 1, CHARACTERS_PER_BATCH):
-            texts = [text for text in texts if _is_writable(text, problems)]
+            reasons = [unwritable(text.others) for text in texts]  # `read_documents` has checked the texts
+            for text, reason in zip(texts, reasons, strict=True):
+                if reason:
+                    problems.report(text.source, text.place, "another column cannot be stored", reason)
+            texts = [text for text, reason in zip(texts, reasons, strict=True) if not reason]
             if usable is not None:
                 texts = usable(texts, problems)
             if texts:
@@ -101,14 +105,6 @@ def store_texts(
         for name in widened:
             types[name] = _type_for([row.get(name) for row in rows], types[name])
     return stored
-
-
-def _is_writable(text: Document, problems: Problems) -> bool:
-    """Reports other columns that cannot be stored; `read_documents` has checked the text."""
-    problem = unwritable(text.others)
-    if problem:
-        problems.report(text.source, text.place, "another column cannot be stored", problem)
-    return not problem
 
 
 def _unify(types: dict[str, pa.DataType], rows: list[dict[str, Any]]) -> set[str]:

@@ -59,7 +59,12 @@ def build_index(settings: IndexSettings) -> Path:
                     raise UserError("the inputs hold no document with a text; check them and --text-column")
                 print(f"choosing the weight of BM25 from {counted(len(sample), 'document')}", flush=True)
                 index = Index.create(folder, settings, sample, **options)
-            _print_sizes(index, settings)
+            tokens, overlap = (index.store.manifest[name] for name in ("passage_tokens", "overlap"))
+            if tokens < settings.passage_tokens:
+                print(
+                    f"the model reads {tokens} tokens of a passage, not {settings.passage_tokens}: passages have at "
+                    f"most {tokens} tokens, of which at most {overlap} overlap"
+                )
             counts = _add(index, settings, skipped)
             index.finish(job.digest)
             del index  # Windows renames no folder with mapped files
@@ -71,16 +76,6 @@ def build_index(settings: IndexSettings) -> Path:
     size = sum(path.stat().st_size for path in files_of(str(output)))
     print_table("Index", [*rows, ("size", with_unit(size, "B")), ("seconds", time.monotonic() - began)])
     return output
-
-
-def _print_sizes(index: Index, settings: IndexSettings) -> None:
-    """Says so if the model reads less than `--passage-tokens`."""
-    tokens, overlap = (index.store.manifest[name] for name in ("passage_tokens", "overlap"))
-    if tokens < settings.passage_tokens:
-        print(
-            f"the model reads {tokens} tokens of a passage, not {settings.passage_tokens}: passages have at most "
-            f"{tokens} tokens, of which at most {overlap} overlap"
-        )
 
 
 def _add(index: Index, settings: IndexSettings, skipped: Counter[str]) -> dict[str, int]:

@@ -150,12 +150,14 @@ def _rows(source: Source, what: str, problems: Problems, given: Mapping[str, str
     if source.name == STDIN:
         raise UserError("a collection cannot be read from standard input; save it to a file")
     head, is_tabbed = _first_line(source)
+    names = {name.strip().lower() for name in head.split("\t")}
+    is_named = not names.isdisjoint([*IDS, *itertools.chain(*_JUDGEMENT), *map(str.lower, given.values())])
     tagged = list(_tagged(source.name)) if head.lstrip().startswith("<") else []
     if tagged:
         yield from tagged
     elif head.lstrip().lower().startswith(_TREC):
         raise UserError(f"{source.name} has neither <DOC> nor <top>; expected TREC's tags, or rows")
-    elif is_tabbed and not _names_columns(head, given):
+    elif is_tabbed and not is_named:
         yield from _two_columns(source.name, problems)
     elif source.kind == ".txt" and what == "documents":
         options = {"errors": problems.errors, "skipped": problems.skipped}
@@ -173,11 +175,6 @@ def _first_line(source: Source) -> tuple[str, bool]:
         lines = (line for line in file if line.strip())
         head = next(lines, "")
         return head, "\t" in head and (source.kind == ".tsv" or all("\t" in line for line in lines))
-
-
-def _names_columns(head: str, given: Mapping[str, str]) -> bool:
-    names = {name.strip().lower() for name in head.split("\t")}
-    return bool(names & {*IDS, *itertools.chain(*_JUDGEMENT), *map(str.lower, given.values())})
 
 
 def _two_columns(name: str, problems: Problems) -> Iterator[_Row]:

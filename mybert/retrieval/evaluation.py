@@ -62,7 +62,8 @@ def evaluate_retrieval(settings: EvaluateSettings) -> Path:
         queries = read_texts([settings.queries], "queries", settings.errors)
         judged = read_judgements(settings.judgements, queries.ids, documents.ids, settings.errors)
         queries = _only(queries, judged)
-        start = settings.start or _start_of(settings.model)
+        trained_from = inputs_of(read_manifest(settings.model)).get("model", {}).get("path")
+        start = settings.start or (trained_from if trained_from and Path(trained_from).is_dir() else settings.model)
         rankings, facts = _rank_all(settings, start, documents, queries)
         scored = {name: _scores(ranked, documents, queries, judged) for name, ranked in rankings.items()}
         results = _results(scored, settings) | {
@@ -98,12 +99,6 @@ def _only(queries: Texts, judged: Judgements) -> Texts:
     """The queries that have a relevant document."""
     kept = [place for place, key in enumerate(queries.ids) if key in judged.grades]
     return Texts(*([values[place] for place in kept] for values in queries))
-
-
-def _start_of(model: str) -> str:
-    """The model that a model was fine-tuned from, if its manifest names one that is still there; or itself."""
-    path = inputs_of(read_manifest(model)).get("model", {}).get("path")
-    return path if path and Path(path).is_dir() else model
 
 
 def _rank_all(

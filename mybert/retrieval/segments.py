@@ -83,10 +83,6 @@ class Segment:
             good[row] = all(name in values and has_value(values[name], value) for name, value in where.items())
         return good
 
-    def column_names(self) -> set[str]:
-        """The columns of the first thousand documents."""
-        return {name for one in self.documents["columns"].slice(0, 1000).to_pylist() for name in json.loads(one)}
-
     def passage(self, row: int) -> dict[str, Any]:
         """Number of the document, `start`, `end` and `text` of a passage."""
         return self._passages.slice(row, 1).to_pylist()[0]

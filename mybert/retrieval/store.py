@@ -1,6 +1,7 @@
 """The segments of an index and its manifest, which is replaced at once whenever they change."""
 
 import contextlib
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -88,7 +89,8 @@ class SegmentStore:
             for segment, alive in zip(self.segments, self.alive, strict=True)
         ]
         if not any(good.any() for good in allowed):
-            columns = {name for segment in self.segments for name in segment.column_names()}
+            some = [one for segment in self.segments for one in segment.documents["columns"][:1000].to_pylist()]
+            columns = {name for one in some for name in json.loads(one)}
             if unknown := [name for name in where if name not in columns]:
                 there = short_list(sorted(columns)) or "none"
                 raise UnusableQuery(f"no document has the column {short(unknown[0])} (there are: {there})")
@@ -133,7 +135,8 @@ class SegmentStore:
                 )
             try:
                 opened = {(one.folder.name, one.inode): one for one in self.segments}
-                segments = [self._open(entry["name"], opened) for entry in manifest["segments"]]
+                folders = [self.folder / entry["name"] for entry in manifest["segments"]]
+                segments = [opened.get((one.name, inode_of(one))) or Segment(one) for one in folders]
                 deleted = [
                     np.load(self.folder / entry["deleted"]) if entry["deleted"] else np.array([], dtype=np.int64)
                     for entry in manifest["segments"]
@@ -147,11 +150,6 @@ class SegmentStore:
         self.alive = [
             segment.staying(gone)[segment.document_of] for segment, gone in zip(segments, deleted, strict=True)
         ]
-
-    def _open(self, name: str, opened: Mapping[tuple[str, int], Segment]) -> Segment:
-        """A segment; one that is open already, if it is still the same one."""
-        inode = inode_of(self.folder / name)
-        return opened[name, inode] if (name, inode) in opened else Segment(self.folder / name)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

@@ -146,19 +146,15 @@ def _regression(inputs: sparse.csr_matrix, outputs: np.ndarray, penalty: float) 
 
 
 def _tokens(model: SentenceTransformer, texts: Sequence[str], prompt: str | None) -> list[list[int]]:
-    """The tokens of each text that its vector is the mean of."""
-    most, skipped = model.max_seq_length, _unpooled(model, prompt)
+    """The tokens of each text that its vector is the mean of: pooling may leave out [CLS] and the prompt."""
+    most, pools_all = model.max_seq_length, model[1].include_prompt or not prompt
+    skipped = 0 if pools_all else len(model.tokenizer(prompt)["input_ids"]) - 1
     ids = []
     for start in range(0, len(texts), _TOKENISED):
         given = [(prompt or "") + text for text in texts[start : start + _TOKENISED]]
         encoded = model.tokenizer(given, truncation=True, max_length=most, verbose=False)["input_ids"]
         ids += [of_text[skipped:] for of_text in encoded]
     return ids
-
-
-def _unpooled(model: SentenceTransformer, prompt: str | None) -> int:
-    """The number of tokens at the start of a text, [CLS] and its prompt, that pooling leaves out."""
-    return 0 if model[1].include_prompt or not prompt else len(model.tokenizer(prompt)["input_ids"]) - 1
 
 
 def _features(model: SentenceTransformer, texts: Sequence[str], prompt: str | None) -> Iterator[dict[str, Tensor]]:

@@ -13,15 +13,7 @@ from mybert.common.errors import UserError, short_list
 WORDS = ("token", "tokens", "word", "words", "form")  # usual names of the columns
 TAGS = ("tag", "tags", "ner", "ner_tag", "ner_tags", "label", "labels", "entity", "upos", "xpos", "pos", "pos_tags")
 SENTENCES = ("sentence #", "sentence", "sentence_id", "sentence_idx", "sent_id", "sent")
-DOCUMENTS = (
-    "document",
-    "document_id",
-    "doc",
-    "doc_id",
-    "docid",
-    "file",
-    "filename",
-)  # in which sentences are numbered
+DOCUMENTS = ("document", "document_id", "doc", "doc_id", "docid", "file", "filename")  # sentences are numbered in each
 CONLL_U = ["id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"]
 CONLL_2012 = [*("document", "part", "number", "word", "pos", "parse", "lemma", "frameset", "sense", "speaker", "ner")]
 _NUMBER = re.compile(r"([0-9]{1,9})([-.][0-9]+)?")  # 1, and CoNLL-U's 1-2 and 1.1

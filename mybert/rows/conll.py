@@ -70,7 +70,9 @@ def read_word_file(
         return read_columns(path, given)
     delimiter, first, second = _first_lines(path, DELIMITERS[kind])
     names, cells = _header_fields(first, delimiter), _header_fields(second, delimiter)
-    if _has_word_column(names, cells, given):
+    words = {given.get("tokens", "").casefold(), *WORDS}
+    cell = next((cell for name, cell in zip(names, cells, strict=False) if name.casefold() in words), "")
+    if names_columns(names, given) and len(cell.split()) == 1 and not looks_like_list(cell):  # a word in each row
         return read_columns(path, given, None if delimiter == "\t" else delimiter)
     content = {*COLUMNS["text"], *usual["tokens"], *map(str.casefold, given.values())}
     known = {*content, *COLUMNS["spans"], *usual["tags"]}
@@ -231,10 +233,3 @@ def _first_lines(path: Path, delimiter: str) -> tuple[str, str, str]:
 def _header_fields(line: str, delimiter: str) -> list[str]:
     fields = line.split(delimiter) if delimiter == "\t" else quoted_fields(line, delimiter)
     return [field.strip(' "') for field in fields]
-
-
-def _has_word_column(names: Sequence[str], cells: Sequence[str], given: Mapping[str, str]) -> bool:
-    """Whether the header names a column of words, and the row below it has one word there."""
-    words = {given.get("tokens", "").casefold(), *WORDS}
-    cell = next((cell for name, cell in zip(names, cells, strict=False) if name.casefold() in words), "")
-    return names_columns(names, given) and len(cell.split()) == 1 and not looks_like_list(cell)

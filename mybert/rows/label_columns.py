@@ -74,18 +74,12 @@ def of_one_kind(labels: Sequence[Any], problem: str | None) -> list[Any]:
     lists of at most one name are names; of several, names are lists.
     """
     if problem == SINGLE:
-        return [_only(label) if isinstance(label, list) and len(label) < 2 else label for label in labels]
+        few = [isinstance(label, list) and len(label) < 2 for label in labels]
+        return [next(iter(label), None) if is_few else label for label, is_few in zip(labels, few, strict=True)]
     if problem == MULTI:
-        return [[label] if _is_name(label) else label for label in labels]
+        others = [isinstance(one, list | dict) or is_missing(one) or looks_like_list(one) for one in labels]
+        return [label if is_other else [label] for label, is_other in zip(labels, others, strict=True)]
     return list(labels)
-
-
-def _only(labels: list[Any]) -> Any:
-    return labels[0] if labels else None
-
-
-def _is_name(label: Any) -> bool:
-    return not (isinstance(label, list | dict) or is_missing(label) or looks_like_list(label))
 
 
 @functools.lru_cache(1 << 16)

@@ -44,7 +44,7 @@ def _training(settings: SuggestSettings, labelled: str) -> str | None:
     if any(name.startswith(DataInMemory.PREFIX) for name in [*files, *filter(None, held_out)]):
         return None
     chosen: dict[str, Any] = {"task": last["task"], "model": last["model"], "train": [*files, labelled]}
-    chosen |= {name: last[name] for name in _REPEATED if _is_given(last.get(name))}
+    chosen |= {name: last[name] for name in _REPEATED if last.get(name) not in (None, []) and last[name] is not False}
     chosen["output"] = _next_name(settings.model)
     if called_in_python.get():
         return f"mybert.finetune({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
@@ -53,10 +53,6 @@ def _training(settings: SuggestSettings, labelled: str) -> str | None:
         values = value if isinstance(value, list) else [] if value is True else [value]
         words += [f"--{name.replace('_', '-')}", *map(str, values)]
     return quoted_command(*words)
-
-
-def _is_given(value: Any) -> bool:
-    return value is not None and value is not False and value != []  # 0 is given
 
 
 def _next_name(model: str) -> str:

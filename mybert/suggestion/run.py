@@ -142,7 +142,9 @@ def _most_uncertain(
                 similar = nearly_equal(plain, known)
                 predicted = zip(numbers, rows, plain, predictions, similar, strict=True)
                 for number, row, text, prediction, is_similar in predicted:
-                    has_label = _has_label(given[number], row, predictor.task)
+                    names = label_columns(row, predictor.task) if isinstance(given[number], dict) else ()
+                    labels = [given[number].get(name) for name in names]
+                    has_label = not all(is_missing(value) or value == [] for value in labels)
                     usable, with_label = usable + 1, with_label + has_label
                     if is_similar or text in exact:
                         left_out[has_label][_SIMILAR] += 1
@@ -163,11 +165,6 @@ def _most_uncertain(
     if not every_has_label:
         reasons[_LABELLED] = with_label
     return count, pools[every_has_label], reasons
-
-
-def _has_label(given: dict[str, Any] | str, row: Mapping[str, Any], task: Task) -> bool:
-    values = [given.get(name) for name in label_columns(row, task)] if isinstance(given, dict) else []
-    return not all(is_missing(value) or value == [] for value in values)
 
 
 def _plain_rows(rows: Dataset | MemoryRows, task: Task) -> list[Row]:
