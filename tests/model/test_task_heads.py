@@ -6,17 +6,13 @@ from twins import twins
 
 from modeling_mybert import (
     MyBertForMultipleChoice,
+    MyBertForPreTraining,
     MyBertForQuestionAnswering,
     MyBertForSequenceClassification,
     MyBertForTokenClassification,
 )
 
 LENGTHS = (9, 4, 7, 2)
-PROBLEMS = {
-    "single_label_classification": lambda: torch.tensor([0, 2, 1, 1]),
-    "multi_label_classification": lambda: (torch.arange(12).reshape(4, 3) % 2).float(),
-    "regression": lambda: torch.linspace(-1, 2, 12).reshape(4, 3),
-}
 
 
 def padded_batch(left: bool = False) -> dict[str, torch.Tensor]:
@@ -34,8 +30,8 @@ def packed_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**packed, "cu_seq_lens_q": ends, "max_length_q": max(LENGTHS)}
 
 
-def same_loss_and_gradients(theirs, ours, inputs, labels, **more):
-    expected, found = theirs(**inputs, **labels), ours(**inputs, **labels, **more)
+def same_loss_and_gradients(theirs, ours, inputs, labels):
+    expected, found = theirs(**inputs, **labels), ours(**inputs, **labels)
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-6)
     expected.loss.backward()
     found.loss.backward()
@@ -44,29 +40,46 @@ def same_loss_and_gradients(theirs, ours, inputs, labels, **more):
         torch.testing.assert_close(parameter.grad, gradients[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("problem", [*PROBLEMS, None])
-def test_sequence_classification_equals_berts(tiny_config, problem):
-    theirs, ours = twins(tiny_config, "ForSequenceClassification", num_labels=3, problem_type=problem)
-    inputs, labels = padded_batch(), PROBLEMS[problem or "single_label_classification"]()
-    torch.testing.assert_close(ours(**inputs).logits, theirs(**inputs).logits, rtol=1e-5, atol=1e-6)
-    same_loss_and_gradients(theirs, ours, inputs, {"labels": labels})
+SINGLE, SEVERAL = torch.tensor([0, 2, 1, 1]), torch.arange(12).reshape(4, 3)
+PAIRS = torch.tensor([0, 1, 1, 0])
+OF_SEQUENCES = [  # number of labels, problem type, and labels
+    (3, "single_label_classification", SINGLE),
+    (3, "multi_label_classification", (SEVERAL % 2).float()),
+    (3, "regression", torch.linspace(-1, 2, 12).reshape(4, 3)),
+    (3, None, SINGLE),
+    (1, None, torch.linspace(0, 5, 4)),
+    (1, None, torch.linspace(0, 5, 4)[:, None]),
+]
+OF_TOKENS = ("TokenClassification", "MaskedLM")  # others pool: on left-padded rows transformers pools column 0
+CASES = [  # head, settings, and labels; of tokens the number of classes
+    *(("SequenceClassification", {"num_labels": n, "problem_type": p}, {"labels": x}) for n, p, x in OF_SEQUENCES),
+    ("TokenClassification", {"num_labels": 5}, {"labels": 5}),
+    ("MultipleChoice", {}, {"labels": torch.tensor([1, 0])}),
+    ("MaskedLM", {}, {"labels": 99}),
+    ("NextSentencePrediction", {}, {"labels": PAIRS}),
+    ("PreTraining", {}, {"labels": 99, "next_sentence_label": PAIRS}),
+]
+
+
+PADDED = [(*x, side) for x in CASES for side in ("none", "right", "left") if side != "left" or x[0] in OF_TOKENS]
+
+
+@pytest.mark.parametrize(("head", "settings", "labels", "padding"), PADDED)
+def test_logits_losses_and_gradients_are_those_of_bert(tiny_config, head, settings, labels, padding):
+    theirs, ours = twins(tiny_config, f"For{head}", **settings)
+    inputs = padded_batch(padding == "left")
+    ids, real = inputs["input_ids"], inputs["attention_mask"].bool()
+    if padding == "none":
+        inputs, real = {"input_ids": ids}, torch.ones_like(real)
+    labels = {k: torch.where(real & (ids % 3 < 2), ids % x, -100) if type(x) is int else x for k, x in labels.items()}
+    if head == "MultipleChoice":
+        inputs = {name: x.reshape(2, 2, -1) for name, x in inputs.items()}
+    found, expected = (model(**inputs) for model in (ours, theirs))
+    for one, other in zip(found.to_tuple(), expected.to_tuple(), strict=True):
+        at = real if one.shape[:2] == real.shape else slice(None)
+        torch.testing.assert_close(one[at], other[at], rtol=1e-5, atol=1e-6)
+    same_loss_and_gradients(theirs, ours, inputs, labels)
     assert ours.config.problem_type == theirs.config.problem_type
-
-
-@pytest.mark.parametrize("shape", [(4,), (4, 1)])
-def test_one_label_means_regression(tiny_config, shape):
-    theirs, ours = twins(tiny_config, "ForSequenceClassification", num_labels=1)
-    same_loss_and_gradients(theirs, ours, padded_batch(), {"labels": torch.linspace(0, 5, 4).reshape(shape)})
-    assert ours.config.problem_type == "regression"
-
-
-def test_token_classification_equals_berts(tiny_config):
-    theirs, ours = twins(tiny_config, "ForTokenClassification", num_labels=5)
-    inputs = padded_batch()
-    labels = torch.where(inputs["attention_mask"].bool(), inputs["input_ids"] % 5, -100)
-    real = inputs["attention_mask"].bool()
-    torch.testing.assert_close(ours(**inputs).logits[real], theirs(**inputs).logits[real], rtol=1e-5, atol=1e-6)
-    same_loss_and_gradients(theirs, ours, inputs, {"labels": labels})
 
 
 def test_question_answering_equals_berts(tiny_config):
@@ -96,14 +109,9 @@ def test_the_loss_of_an_answer_counts_real_tokens_only(tiny_config):
     torch.testing.assert_close(ours(**padded_batch(), **answers).loss, expected)
 
 
-def test_multiple_choice_equals_berts(tiny_config):
-    theirs, ours = twins(tiny_config, "ForMultipleChoice")
-    inputs = {name: x.reshape(2, 2, -1) for name, x in padded_batch().items()}
-    same_loss_and_gradients(theirs, ours, inputs, {"labels": torch.tensor([1, 0])})
-
-
 HEADS = {
-    MyBertForSequenceClassification: {"labels": torch.tensor([0, 2, 1, 1])},
+    MyBertForPreTraining: {"next_sentence_label": PAIRS},
+    MyBertForSequenceClassification: {"labels": SINGLE},
     MyBertForTokenClassification: {},
     MyBertForQuestionAnswering: {
         "start_positions": torch.tensor([0, 3, 1, 5]),
@@ -122,15 +130,17 @@ def test_packed_batches_give_the_numbers_of_padded_ones(tiny_config, head, backe
     batch, labels = padded_batch(), dict(HEADS[head])
     packed, packed_labels = packed_batch(batch), dict(labels)
     real = batch["attention_mask"].bool()
-    if head is MyBertForTokenClassification:
+    if head in (MyBertForTokenClassification, MyBertForPreTraining):
         labels["labels"] = torch.where(real, batch["input_ids"] % 3, -100)
         packed_labels["labels"] = labels["labels"][real][None]
     if head is MyBertForMultipleChoice:
         batch = {name: x.reshape(2, 2, -1) for name, x in batch.items()}
     padded, packed = model(**batch, **labels), model(**packed, **packed_labels)
-    torch.testing.assert_close(packed.loss, padded.loss)
-    for name in ("logits", "start_logits", "end_logits"):
-        if name in padded:
+    weights = list(model.parameters())
+    gradients = [torch.autograd.grad(outputs.loss, weights, retain_graph=True) for outputs in (packed, padded)]
+    torch.testing.assert_close((packed.loss, *gradients[0]), (padded.loss, *gradients[1]), atol=1e-6, rtol=1e-5)
+    for name in padded:
+        if name.endswith("logits"):
             scores = padded[name]
             expected = scores[real][None] if scores.shape[:2] == real.shape else scores
             torch.testing.assert_close(packed[name], expected)
