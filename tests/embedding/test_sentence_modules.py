@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from json_files import change_json, read_lines, write_lines
+from json_files import change_json, write_lines
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import CNN, LayerNorm, Pooling
@@ -70,14 +70,45 @@ def test_every_pooling_is_that_of_sentence_transformers_and_keys_of_older_folder
     assert np.abs(Embedder(str(folder), device="cpu").texts(TEXTS) - expected).max() < 1e-5
 
 
-def test_dense_layers_norms_and_normalisation_are_applied_in_order(encoder):
-    dense = [Dense(32, 16, activation_function=torch.nn.Tanh()), Dense(16, 16, activation_function=torch.nn.GELU())]
-    dense += [Dense(16, 12, activation_function=torch.nn.Identity()), Dense(12, 8, bias=False)]
-    norm = LayerNorm(8)
-    torch.nn.init.normal_(norm.norm.weight)
-    folder = encoder(Pooling(32, "cls"), *dense, norm, Normalize())
+def normed(width: int) -> LayerNorm:
+    layer = LayerNorm(width)
+    torch.nn.init.normal_(layer.norm.weight)
+    return layer
+
+
+def dense(*activations: torch.nn.Module, **settings) -> list[Dense]:
+    return [Dense(32, 32, activation_function=activation, **settings) for activation in activations]
+
+
+LENGTH, PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
+LONG = {"prompts": {"long": "represent the text " * 4}, "default_prompt_name": "long", "length": 8}
+SHORT = {"prompts": {"q": "query: "}, "default_prompt_name": "q"}
+TWO = dense(torch.nn.Tanh(), torch.nn.GELU())
+TRAINED = Dense(32, 8, use_residual=True, activation_function=torch.nn.PReLU(init=0.7))
+SAME = {"model_args": {"trust_remote_code": True}, "unpad_inputs": False}
+ENCODERS = {  # modules, settings, and changes of files
+    "layers in order": ([Pooling(32, "cls"), *TWO, normed(32), Normalize()], {}, {}),
+    "no activation and no bias": ([Pooling(32), *dense(torch.nn.Identity()), Dense(32, 8, bias=False)], {}, {}),
+    "a residual": ([Pooling(32, "max"), *dense(torch.nn.Tanh(), use_residual=True)], {}, {}),
+    "a trained activation": ([Pooling(32), TRAINED], {}, {}),
+    "a prompt that fills the length": ([Pooling(32, POOLING_MODES, include_prompt=False)], LONG, {}),
+    **{
+        f"{name} is {value}": ([Pooling(32), Dense(32, 8, bias=False)], SHORT, {file: {name: value}})
+        for name, file in (("include_prompt", "1_Pooling/config.json"), ("bias", "2_Dense/config.json"))
+        for value in (0, None, False)
+    },
+    "an empty default prompt": ([Pooling(32)], {}, {PROMPTS: {"prompts": {"q": None}, "default_prompt_name": "q"}}),
+    "a prompt of every encoder": ([Pooling(32)], {}, {PROMPTS: {"prompts": {}, "default_prompt_name": "query"}}),
+    "settings that change no vector": ([Pooling(32), Dense(32, 8)], {}, {LENGTH: SAME}),
+}
+
+
+@pytest.mark.parametrize(("modules", "settings", "changes"), ENCODERS.values(), ids=ENCODERS)
+def test_vectors_are_those_of_sentence_transformers(encoder, modules, settings, changes):
+    folder = encoder(*modules, **settings)
+    for file, change in changes.items():
+        change_json(folder / file, **change)
     assert difference(folder) < 1e-5
-    assert Embedder(str(folder), device="cpu").width == 8
 
 
 def test_length_case_and_dimensions_follow_the_folder(encoder):
@@ -106,18 +137,6 @@ def test_the_length_of_the_encoder_replaces_that_of_the_tokenizer_and_the_end_is
     assert np.abs(np.stack(served.compute(cut, lambda _: None)) - reference(folder, texts)).max() < 1e-5
 
 
-def test_of_a_prompt_that_fills_the_length_the_last_token_is_pooled(encoder):
-    pooling = Pooling(32, POOLING_MODES, include_prompt=False)
-    folder = encoder(pooling, length=8, prompts={"long": "represent the text " * 4}, default_prompt_name="long")
-    assert difference(folder) < 1e-5
-
-
-def test_dense_layers_with_a_residual_or_a_trained_activation_are_computed(encoder):
-    activation = torch.nn.PReLU(init=0.7)
-    dense = Dense(32, 32, use_residual=True), Dense(32, 8, use_residual=True, activation_function=activation)
-    assert difference(encoder(Pooling(32, "max"), *dense)) < 1e-5
-
-
 @pytest.mark.parametrize("is_pooled", [True, False])
 def test_the_special_tokens_in_a_prompt_are_tokens(encoder, is_pooled):
     prompts = ["query [SEP] ", "[MASK]query[SEP]", "[CLS] [UNK] a [PAD] query: ", "[sep] Query: ", "   "]
@@ -133,22 +152,6 @@ def check_prompts(folder, *given: dict) -> None:
     embedder, model = Embedder(str(folder), device="cpu"), SentenceTransformer(str(folder), device="cpu")
     for words in given:
         assert np.abs(embedder.texts(TEXTS, **words) - model.encode(TEXTS, **words)).max() < 1e-5, words
-
-
-def test_truth_values_of_modules_are_those_of_python(encoder):
-    folder = encoder(Pooling(32), Dense(32, 8, bias=False), prompts={"q": "query: "}, default_prompt_name="q")
-    for value in (0, None, False):
-        change_json(folder / "1_Pooling/config.json", include_prompt=value)
-        change_json(folder / "2_Dense/config.json", bias=value)
-        assert difference(folder) < 1e-5
-
-
-def test_a_default_prompt_may_be_empty_or_one_that_every_encoder_has(encoder):
-    settings = (folder := encoder(Pooling(32))) / "config_sentence_transformers.json"
-    change_json(settings, prompts={"q": None}, default_prompt_name="q")
-    assert difference(folder) < 1e-5
-    change_json(settings, prompts={}, default_prompt_name="query")
-    assert difference(folder) < 1e-5
 
 
 def test_similarities_are_not_explained_if_the_texts_are_changed_first(encoder):
@@ -196,20 +199,6 @@ def test_a_pooling_that_is_given_replaces_the_modules_and_is_said(encoder, tmp_p
     change_json(folder / "1_Pooling/config.json", pooling_mode="mean")
     (folder / "modules.json").write_text(json.dumps(json.loads((folder / "modules.json").read_text())[:2]))
     assert np.abs(found - reference(folder, [text for text in TEXTS if text])).max() < 1e-5
-
-
-def test_search_puts_the_prompt_of_queries_before_them(encoder, tmp_path):
-    folder = encoder(Pooling(32, "mean"), prompts={"query": "find the text about ", "document": ""})
-    texts = [text for text in TEXTS if text]
-    (tmp_path / "t.txt").write_text("\n".join(texts))
-    assert cli.main(["embed", str(folder), str(tmp_path / "t.txt"), "--output", str(tmp_path / "v.parquet")]) == 0
-    command = ["search", str(tmp_path / "v.parquet"), "an apple", "--output", str(tmp_path / "found.jsonl")]
-    assert cli.main(command) == 0
-    rows = read_lines(tmp_path / "found.jsonl")
-    model = SentenceTransformer(str(folder), device="cpu")
-    query, vectors = model.encode_query("an apple"), model.encode(texts)
-    expected = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
-    assert [row["score"] for row in rows] == pytest.approx(sorted(expected, reverse=True)[:5], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["document", "corpus"])
@@ -290,9 +279,3 @@ def test_modules_that_cannot_be_computed_can_be_replaced_by_a_pooling(encoder):
         embedder.texts(TEXTS)
     assert embedder.texts(["ok"], "cls").shape == (1, 32)
     assert open_served(ServeSettings(model=str(folder), device="cpu", pooling="cls"))
-
-
-def test_settings_that_change_no_vector_are_accepted(encoder):
-    folder = encoder(Pooling(32), Dense(32, 8))
-    change_json(folder / "sentence_bert_config.json", model_args={"trust_remote_code": True}, unpad_inputs=False)
-    assert difference(folder) < 1e-5
