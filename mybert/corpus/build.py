@@ -172,6 +172,6 @@ def _check_fit(folder: Path, documents: np.ndarray, tokenizer: PlainTokenizer, n
     unknown = sum(ids.count(tokenizer.unk_id) for ids in token_ids)
     if unknown > _MAX_UNKNOWN * total:
         raise UserError(
-            f"--tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are [UNK]; train "
-            "one on them by `mybert tokenizer`"
+            f"the tokenizer {name} does not fit these documents: {unknown / total:.0%} of their tokens are [UNK]; "
+            "train one on them by `mybert tokenizer`"
         )

@@ -1,5 +1,6 @@
 """Masked language modelling and next-sentence prediction."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -186,6 +187,8 @@ class Pretraining(Objective):
         """Writes samples.jsonl. All processes ask the model, since its weights may be sharded."""
         trainer, file = self.trainer, self.trainer.history.path
         if trainer.has_best_model or trainer.processing_class is None or (file is None and self.args.world_size == 1):
+            return
+        if not math.isfinite(metrics["eval_loss"]):  # it would predict nothing
             return
         sample = self._samples.ask(trainer.model, self.args.device)
         if file is not None:

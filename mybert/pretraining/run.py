@@ -1,5 +1,6 @@
 """Pretraining on examples: `mybert pretrain`, `adapt` and `distill`."""
 
+import contextlib
 import copy
 import math
 import shutil
@@ -217,7 +218,7 @@ def _train(trainer: RunTrainer, settings: PretrainSettings, stop: StopOnSignal, 
             half=arguments.bf16 or arguments.fp16,
             keeps_scores=arguments.device.type == "cpu" or config._attn_implementation == "eager",
         )
-    with on_signals(stop.ask):
+    with contextlib.nullcontext() if settings.dry_run else on_signals(stop.ask):
         trained = trainer.run(checkpoint)
     if settings.time_budget is not None:
         arguments.max_steps = trainer.state.global_step  # it was only a bound

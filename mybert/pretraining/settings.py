@@ -59,7 +59,8 @@ class PretrainSettings(TextOptions, RunOptions):
     size: str | None = declare.model(None, "Size of a new model (default: small).", choices=SIZES)
     init_from: str | None = declare.model(
         None,
-        "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer.",
+        "BERT or MyBERT checkpoint (folder or Hub name) to continue from; build the corpus with its tokenizer, as "
+        "--text does.",
         reads=TRAINABLE,
     )
     dropout: float | None = declare.model(
@@ -144,9 +145,9 @@ class PretrainSettings(TextOptions, RunOptions):
                     f"--{negation or flag_of(option.name)[2:]} is an option for --text; with --corpus, give it to "
                     "`mybert tokenizer` and `mybert corpus`"
                 )
-        check_effect(
-            self, "initializer_range initial_weights", self.init_from is None, "with --init-from; leave one out"
-        )
+        is_new = self.init_from is None
+        check_effect(self, "initializer_range initial_weights", is_new, "with --init-from; leave one out")
+        check_effect(self, "uncased strip_accents", is_new, "with --init-from, whose tokenizer is used; leave one out")
         seed = self.masking_seed
         check(self, "masking_seed", seed is None or 0 <= seed < 2**64, "0 or more and below 2**64")
         self.length_schedule = " ".join(map(str, self.length_schedule)).split()  # one text with all, as in a recipe

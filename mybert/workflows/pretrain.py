@@ -91,7 +91,7 @@ def _with_corpus(
     folder = broadcast_object_list([folder])[0]  # temporary folders differ
     corpus = f"{folder}-corpus"
     if processes.is_main_process:
-        _build(settings, f"{folder}-tokenizer", corpus, started)
+        _build(settings, settings.init_from or f"{folder}-tokenizer", corpus, started)
         lines = warning_lines(Path(corpus))
         for line in lines[1:] if settings.dry_run else lines:  # the first one names the folder, here a temporary one
             print(line)
@@ -111,10 +111,10 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
     settings.uncased = uncased
     if STDIN in settings.text:
         raise UserError(f"--text {STDIN}: standard input can be read only once, and text is read again; name a file")
-    has_vocabulary = not settings.overwrite and has_vocabulary_of(settings, tokenizer)
+    is_given = settings.init_from is not None
+    has_vocabulary = is_given or (not settings.overwrite and has_vocabulary_of(settings, tokenizer))
     if not settings.overwrite and has_examples_of(settings, corpus):
         return
-    rules = budget_rules()["text"]
     one_per_file = is_document_per_file(settings.text)
     began = time.monotonic()
     size = measure_text(settings, one_per_file)
@@ -127,7 +127,7 @@ def _build(settings: PretrainSettings, tokenizer: str, corpus: str, started: flo
         print(f"\nvocabulary of {number:,} tokens: {budget_rules()['vocabulary'][why]}")
         build_vocabulary(settings, tokenizer, number)
     print("\nbuilding the examples")
-    build_examples(settings, tokenizer, corpus, max_length=rules["max_length"], **division(size, one_per_file))
+    build_examples(settings, tokenizer, corpus, **division(size, one_per_file))
 
 
 def has_vocabulary_of(settings: Any, folder: str) -> bool:

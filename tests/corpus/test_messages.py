@@ -68,7 +68,7 @@ OPTIONS = [  # with the files of `inputs`
     ("one.jsonl", ONE_DOCUMENT),
     ("sentences.jsonl --negatives same-document", f"50 documents {FEW}"),
     ("tokenless.jsonl --no-nsp", "2 documents without an example: no tokens; check the inputs and --text-column"),
-    ("chinese.jsonl", "--tokenizer … does not fit these documents: … of their tokens are [UNK]; train one"),
+    ("chinese.jsonl", "the tokenizer … does not fit these documents: … of their tokens are [UNK]; train one"),
     ("few.jsonl missing.txt", f"missing.txt {ABSENT}"),
     ("missing/folder/deep", f"missing/folder/deep {ABSENT}"),
     ("*.nothing", "no file matches '*.nothing'"),

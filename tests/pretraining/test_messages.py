@@ -73,6 +73,7 @@ MISTAKES = [  # with the inputs of `folders`; " … " in a message stands for an
     ("--text long.txt --report-to comet_ml", "comet"),
     ("--text long.txt --time-budget 1s", "is too short for 12,000 words: … ; give … or more"),
     ("--text short.txt --language german", "language: expected an ISO 639 code"),
+    ("--text long.txt --init-from model --cased", "--uncased has no effect with --init-from, whose tokenizer is used"),
     ("--text -", "--text -: standard input can be read only once … ; name a file"),
     ("--text short.txt --corpus corpus", NO_CORPUS),
     ("", NO_CORPUS),

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from json_files import write_lines
+from transformers import AutoTokenizer
 
 import mybert
 from mybert.artifacts.manifest import read_manifest, write_manifest
@@ -76,6 +77,14 @@ def test_a_corpus_of_other_text_is_not_used_again(before, now, tmp_path, monkeyp
     assert workflow.was_made_from("corpus", skips, ("errors",)), "strict before: the text has no invalid lines"
     with pytest.raises(UserError, match=re.escape(f"corpus was made from other text than {', '.join(now)}; name")):
         workflow.was_made_from("corpus", PretrainSettings(output="out", text=now), ())
+
+
+def test_a_checkpoint_is_continued_on_text_with_its_own_vocabulary(tokenizer, save_bert, tmp_path):
+    start = save_bert(tokenizer, tmp_path / "start", positions=128)
+    text = write_text(tmp_path / "text.txt", random.Random(0).choices(["hello", "well", "w1"], k=12_000))
+    mybert.pretrain(text=[text], output=tmp_path / "model", init_from=start, **{**QUICK, "size": None})
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").get_vocab() == tokenizer.get_vocab()
+    assert {path.name for path in tmp_path.iterdir()} == {"text.txt", "start", "model", "model-corpus"}
 
 
 def test_a_dry_run_leaves_nothing(one_document, tmp_path):

@@ -182,7 +182,8 @@ def test_folders_that_are_no_checkpoints_of_the_run_are_kept(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-99", "checkpoint-best", "checkpoint-2-backup"}
 
 
-def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder, tmp_path, capsys):
+def test_a_dry_run_prints_the_plan_and_the_time_and_writes_nothing(corpus_folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mybert.pretraining.run.on_signals", lambda ask: pytest.fail("nothing could be continued"))
     settings = PretrainSettings(corpus=str(corpus_folder), output=str(tmp_path / "out"), size="tiny", dry_run=True)
     arguments = PretrainingArguments(output_dir=settings.output, max_steps=1000, use_cpu=True, disable_tqdm=True)
     before = arguments.to_dict()

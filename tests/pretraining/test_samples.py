@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from pathlib import Path
 
 import datasets
@@ -94,6 +95,15 @@ def test_the_best_model_is_not_asked_in_place_of_that_of_the_last_step(make_trai
     trainer = make_trainer(max_steps=4, **best, **steps)
     trainer.train()
     before = (tmp_path / "run/samples.jsonl").read_bytes()
+    trainer.evaluate()
+    assert (tmp_path / "run/samples.jsonl").read_bytes() == before
+
+
+def test_a_model_that_computes_nan_is_not_asked(make_trainer, tmp_path):
+    trainer = make_trainer(max_steps=2, eval_strategy="steps", eval_steps=2)
+    trainer.train()
+    before = (tmp_path / "run/samples.jsonl").read_bytes()
+    torch.nn.init.constant_(trainer.model.cls.predictions.bias, math.nan)
     trainer.evaluate()
     assert (tmp_path / "run/samples.jsonl").read_bytes() == before
 
