@@ -104,7 +104,6 @@ _LONG = {  # more than four seconds of a core: only `make test-long` and `pytest
     "test_sigterm_and_ctrl_c_save_and_exit_with_143[Ctrl-C to the group-interrupt_the_group-words2]",
     "test_the_documentation_inside_python_is_a_corpus",
     "test_two_processes_have_the_losses_of_one_also_at_the_last_batch_of_an_epoch",
-    "test_a_folder_saved_again_without_this_project_still_loads",
     "test_a_saved_model_loads_in_a_process_without_this_project",
     "test_real_weights_in_float32_and_int8",
     "test_a_head_has_the_same_named_outputs_on_any_shape[ForMultipleChoice]",

@@ -194,29 +194,32 @@ def test_the_configuration_class_of_the_type_bert_stands_for_that_of_bert():
     assert type(AutoModel.from_config(AutoConfig.for_model("bert", **sizes))) is BertModel
 
 
-BY_NAME = """
+SAVE_AGAIN = """
 import os, shutil, transformers
 from huggingface_hub.constants import HF_HUB_CACHE
-folder, target, commit = sys.argv[1], sys.argv[2], "0123456789" * 4
-cache = os.path.join(HF_HUB_CACHE, "models--someone--reader")
-shutil.copytree(folder, os.path.join(cache, "snapshots", commit))
-os.mkdir(os.path.join(cache, "refs"))
-with open(os.path.join(cache, "refs", "main"), "w") as file:
-    file.write(commit)
-shutil.rmtree(folder)
-model = transformers.AutoModelForQuestionAnswering.from_pretrained("someone/reader", trust_remote_code=True)
+name, target, commit = sys.argv[1], sys.argv[2], "0123456789" * 4
+if len(sys.argv) > 3:
+    cache = os.path.join(HF_HUB_CACHE, "models--someone--reader")
+    shutil.copytree(name, os.path.join(cache, "snapshots", commit))
+    os.mkdir(os.path.join(cache, "refs"))
+    with open(os.path.join(cache, "refs", "main"), "w") as file:
+        file.write(commit)
+    shutil.rmtree(name)
+    name = "someone/reader"
+model = transformers.AutoModelForQuestionAnswering.from_pretrained(name, trust_remote_code=True)
 model.save_pretrained(target)
 """
 
 
-def test_a_model_that_was_loaded_by_the_name_of_its_repository_is_saved_with_its_pipeline(tmp_path, run_foreign):
+@pytest.mark.parametrize("words", [[], ["by the name of its repository"]])
+def test_a_folder_is_the_same_after_it_is_saved_again_without_this_project(tmp_path, run_foreign, words):
     modeling_mybert.MyBertForQuestionAnswering(small()).save_pretrained(tmp_path / "hub")
-    expected = json.loads((tmp_path / "hub/config.json").read_text())
-    files = {path.name for path in (tmp_path / "hub").iterdir()}
-    run_foreign(BY_NAME, tmp_path / "hub", tmp_path / "saved")
-    saved = json.loads((tmp_path / "saved/config.json").read_text())
-    assert {path.name for path in (tmp_path / "saved").iterdir()} == files
-    assert (saved["custom_pipelines"], saved["auto_map"]) == (expected["custom_pipelines"], AUTO_MAP)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()}
+    run_foreign(SAVE_AGAIN, tmp_path / "hub", tmp_path / "saved", *words)
+    saved = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
+    expected, found = (json.loads(some.pop("config.json")) for some in (files, saved))
+    assert saved == files
+    assert [found[name] for name in ("custom_pipelines", "auto_map")] == [expected["custom_pipelines"], AUTO_MAP]
 
 
 def test_an_encoder_decoder_of_transformers_takes_the_folder(tmp_path):

@@ -76,20 +76,6 @@ def test_every_auto_class_loads_saved_heads_in_a_process_without_this_project(ti
         assert found[own][1] == pytest.approx(outputs[0].flatten().tolist(), abs=1e-6)
 
 
-def test_a_folder_saved_again_without_this_project_still_loads(tiny_config, tmp_path, run_foreign):
-    MyBertForMaskedLM(tiny_config).save_pretrained(tmp_path / "saved")
-    script = (
-        "import transformers\n"
-        "model = transformers.AutoModelForMaskedLM.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
-        "model.save_pretrained(sys.argv[2])\n"
-    )
-    run_foreign(script, tmp_path / "saved", tmp_path / "again")
-    assert json.loads((tmp_path / "again/config.json").read_text())["auto_map"] == AUTO_MAP
-    first, second = load_all(run_foreign, tmp_path / "saved", tmp_path / "again")
-    assert second["AutoModelForMaskedLM"] == first["AutoModelForMaskedLM"]
-    assert [(name, new) for name, _, new in second.values()] == [(name, new) for name, _, new in first.values()]
-
-
 def test_a_configuration_saved_alone_carries_what_its_map_names(tmp_path):
     MyBertConfig.from_size("tiny").save_pretrained(tmp_path)
     modules = {name.split(".")[0] for name in json.loads((tmp_path / "config.json").read_text())["auto_map"].values()}
