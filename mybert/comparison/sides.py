@@ -127,6 +127,10 @@ def _side(run: str, part: str, settings: CompareSettings) -> Side:
     if not names:
         raise UserError(f"run {short(run)}: name a folder or a file of predictions")
     first = Path(names[0])
+    if (first / PREDICTIONS).is_file() and read_stage(first).task == "retrieval":
+        raise UserError(
+            f"{first} is an evaluation of retrieval; its results.json compares the model with other systems"
+        )
     rows = [_read(Path(name), part, settings) for name in names]
     if not first.is_dir():
         return Side(run, rows)

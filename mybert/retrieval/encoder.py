@@ -73,9 +73,13 @@ class Reranker:
         self._predictor = Predictor(PredictorSettings(model=model, **options))
         task = self._predictor.task
         labels = task.config.num_labels if isinstance(task, TextClassification) else 0
-        is_multi = task.config.problem_type == MULTI
-        if not isinstance(task, TextClassification) or labels not in (1, 2) or is_multi:
+        is_multi, reads_pairs = (
+            task.config.problem_type == MULTI,
+            "text_pair" in (task.trained_inputs or ["text_pair"]),
+        )
+        if not isinstance(task, TextClassification) or labels not in (1, 2) or is_multi or not reads_pairs:
             head = f"{labels} {'independent labels' if is_multi else 'classes'}" if labels else f"the task {task.name}"
+            head += "" if reads_pairs else " for a single text"
             raise UserError(f"--reranker {model}: expected one score or two classes for a pair of texts, found {head}")
         self._predictor.task = dataclasses.replace(task, activation=torch.nn.Identity())
         self._classes = [task.id2label[number] for number in range(labels)]

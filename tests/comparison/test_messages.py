@@ -50,6 +50,14 @@ MISTAKES = [  # files beside one.csv, the runs and options, and message
     ({}, "one.csv one.csv --columns prediction=guess", "--columns prediction=guess: no run has this column"),
     ({}, "one.csv one.csv --columns guess", "--columns guess: expected prediction=COLUMN"),
     ({"folder/file": ""}, "one.csv folder", "has no predictions.jsonl of validation rows"),
+    (
+        {
+            "r/manifest.json": '{"stage": "evaluate"}',
+            "r/results.json": '{"task": "retrieval"}',
+            "r/predictions.jsonl": "",
+        },
+        *("one.csv r", "r is an evaluation of retrieval; its results.json compares the model"),
+    ),
     ({}, "one.csv,one.csv one.csv", "the run one.csv,one.csv names one.csv twice; name each seed once"),
     # rows that are not the same
     ({"two.csv": table(ROWS[1:])}, "one.csv two.csv", "8 rows … 'text 0 · topic 0'"),

@@ -49,8 +49,10 @@ def index(models, tmp_path_factory):
 
 
 @pytest.fixture
-def indexes(index, tmp_path):
-    """Copies of an index: unchanged, of a later version, and damaged."""
+def indexes(index, models, tmp_path):
+    """Copies of an index: unchanged, of a later version, and damaged; and a classifier of single texts."""
+    shutil.copytree(models("windowed"), tmp_path / "single")
+    change_json(tmp_path / "single/config.json", finetuned={"task": "text-classification", "inputs": ["text"]})
     for name in ("index", "newer", "damaged"):
         shutil.copytree(index, tmp_path / name)
     change_json(tmp_path / "newer/manifest.json", format=99)
@@ -64,6 +66,7 @@ OF_AN_INDEX = [  # words, in which @ stands before the name of a tiny model, and
     ("search index cats --top-k 0", "top-k: expected 1 or more, found 0"),
     ("search index cats --model @filler", "was made by … has other files; name that model"),
     ("search index cats --reranker @multi", "expected one score or two classes … found 2 independent labels"),
+    ("search index cats --reranker single", "expected … for a pair of texts, found 2 classes for a single text"),
     ("search newer cats", "newer was made by mybert … a later version; install it, or index again"),
     ("search damaged cats", "damaged is damaged … ; index the documents again"),
     ("search . cats", "is no index; make one by `mybert index`"),
