@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from mybert.common.errors import UserError
+from mybert.common.errors import UserError, short_list
 from mybert.common.json_io import is_json
 from mybert.io.dataset_sources import open_hub, open_saved
 from mybert.io.files import STDIN, is_unicode, open_text
@@ -48,6 +48,12 @@ class Problems(NamedTuple):
             remedy = CORRECT.get(reason, "correct it")
             raise UserError(f"{name}, {place}: {reason}{detail}; {remedy}, or skip such lines by --errors skip")
         self.skipped[reason] += 1
+
+    def print_skipped(self, what: str) -> None:
+        """Says what was skipped, if it was more than blank lines."""
+        counts = [f"{reason} ({number:,})" for reason, number in self.skipped.items() if reason != "blank lines"]
+        if counts:
+            print(f"left out of the {what}: {short_list(counts)}")
 
 
 def read_documents(

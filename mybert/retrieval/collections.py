@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, short, short_list
-from mybert.common.quantities import counted
 from mybert.io.documents import Document, Problems, open_dataset, read_documents
 from mybert.io.files import STDIN, file_format, is_unicode, open_text
 from mybert.io.record_formats import DELIMITERS, READERS, Record, TextColumn, header_delimiter, read_table
@@ -137,8 +136,7 @@ def read_texts(
         raise UserError(f"{' and '.join(names)}: found no {what} with an id and a text")
     if len(entries.ids) > 1 and len(set(zip(entries.titles, entries.texts, strict=True))) == 1:
         print(f"all {what} have the same text, so that a ranking says nothing; check {' and '.join(names)}")
-    if left_out := {reason: number for reason, number in problems.skipped.items() if reason != "blank lines"}:
-        print(f"left out of the {what}: {short_list(f'{reason} ({n:,})' for reason, n in left_out.items())}")
+    problems.print_skipped(what)
     return entries
 
 
@@ -264,8 +262,7 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
     judged = {query: by_document for query, by_document in grades.items() if any(by_document.values())}
     if not judged:
         raise UserError(f"{name} judges no document as relevant (a grade above 0) for a query of --queries")
-    for reason, number in problems.skipped.items():
-        print(f"{name}: left out {counted(number, 'judgement')}: {reason}")
+    problems.print_skipped(f"judgements of {name}")
     if without := len(queries) - len(judged):
         print(f"left out {without:,} of {len(queries):,} queries: {name} has no relevant document for them")
     return Judgements(judged, problems.skipped)

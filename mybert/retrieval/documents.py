@@ -14,7 +14,7 @@ import numpy as np
 from mybert.common.errors import UserError
 from mybert.common.quantities import counted
 from mybert.corpus.text.sentences import Splitter, sentence_splitter
-from mybert.io.documents import read_documents
+from mybert.io.documents import Problems, read_documents
 from mybert.io.record_formats import TextColumn
 from mybert.retrieval.collections import joined, with_ids_and_titles
 from mybert.retrieval.pairs import Pair, Pairs
@@ -63,8 +63,11 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
         columns: name in the files of `text` and `title`, from `--columns`.
     """
     column = TextColumn(columns.get("text", "text"), "name it by --columns text=COLUMN")
-    given = read_documents(inputs, text_column=column, errors=errors, plain_text="file", with_other_columns=True)
+    problems = Problems(errors, Counter())
+    given = read_documents(inputs, text_column=column, errors=errors, plain_text="file", with_other_columns=True,
+                           skipped=problems.skipped)  # fmt: skip
     documents = [(title.strip(), one.text) for one, _, title, _ in with_ids_and_titles(given, columns)]
+    problems.print_skipped("documents")
     split = sentence_splitter(guess_language([text for _, text in documents]))
     passages = [
         passage for number, (title, text) in enumerate(documents) for passage in cut(number, title, text, split)

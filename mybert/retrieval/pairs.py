@@ -163,6 +163,7 @@ def _columns(name: str, present: Sequence[str], given: Mapping[str, str]) -> _Co
 def _pairs_of(table: Split, columns: _Columns, errors: str) -> Pairs:
     problems = Problems(errors, Counter())
     rows, left_out = list(_values(table, columns, problems)), problems.skipped.total()
+    problems.print_skipped(f"rows of {table.source}")
     scores = [score for *_, score in rows if score is not None]
     if any(not score.is_integer() for score in scores):
         lowest = min(0.0, *scores)  # of passages that a row names as negatives

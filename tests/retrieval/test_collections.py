@@ -1,6 +1,7 @@
 """Collections in the formats of BEIR, TREC and MS MARCO, and their mistakes."""
 
 import json
+from pathlib import Path
 
 import pytest
 from datasets import Dataset
@@ -159,8 +160,9 @@ def test_documents_whose_id_is_taken_are_skipped_and_counted(tmp_path, capsys):
     assert "left out of the documents: the id is given twice (2)" in capsys.readouterr().out
 
 
-def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsys):
-    (tmp_path / "qrels.tsv").write_text("q1\td1\t1\nq1\td8\t1\nq1\td9\t1\n")
-    found = read_judgements(str(tmp_path / "qrels.tsv"), ["q1"], ["d1"], errors="skip")
+def test_judgements_of_unknown_documents_are_skipped_and_counted(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("qrels.tsv").write_text("q1\td1\t1\nq1\td8\t1\nq1\td9\t1\n", encoding="utf-8")
+    found = read_judgements("qrels.tsv", ["q1"], ["d1"], errors="skip")
     assert found.grades == {"q1": {"d1": 1}}
-    assert "left out 2 judgements: the document is not in --documents" in capsys.readouterr().out
+    assert "left out of the judgements of qrels.tsv: the document is not in --documents (2)" in capsys.readouterr().out

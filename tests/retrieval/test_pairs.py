@@ -67,9 +67,10 @@ def test_columns_name_what_has_no_usual_name(read):
     assert found.pairs == [Pair("q", "p", ("n",))]
 
 
-def test_skipped_rows_are_counted(read):
+def test_skipped_rows_are_counted(read, capsys):
     found = read([{"query": ["q", "r"], "positive": "p"}, {"query": ["q"], "positive": ""}], errors="skip")
     assert (len(found.pairs), found.left_out) == (2, 1)
+    assert capsys.readouterr().out.endswith("rows.jsonl: 'positive' has no text (1)\n")
 
 
 def test_the_queries_of_a_share_are_held_out_with_all_their_rows(read):
