@@ -84,7 +84,8 @@ def heads_of(name: str, device: str = "auto") -> list[Head]:
         return [_TASKS[predictor.task.name](predictor, recorded_examples(name, predictor))]
     checkpoint = open_checkpoint(name, device=device, dtype="float32")
     predictor = SimilarityPredictor(settings, checkpoint)
-    return [*_pretrained(checkpoint, recorded_samples(name)), _similarity(predictor), _search(predictor)]
+    search = Head("Search", {"Query": 1}, lambda query: Answer(), source=predictor)  # the page builds it from `source`
+    return [*_pretrained(checkpoint, recorded_samples(name)), _similarity(predictor), search]
 
 
 def _index(index: Index) -> Head:
@@ -117,30 +118,22 @@ def _pretrained(checkpoint: Checkpoint, samples: Mapping[str, list[dict[str, str
         examples = words or [[f"The {mask} is in the house."]]
         fill, fields = partial(_fill_masks, checkpoint), {f"Text with {mask}": 3}
         columns = ("mask", "word", "probability")
-        heads.append(
-            Head(
-                *("Masked words", fields, fill, "First mask", "Text with the most probable words", columns, examples),
-                columns_of_files=("text",),
-            )
-        )
+        titles = "First mask", "Text with the most probable words"
+        heads.append(Head("Masked words", fields, fill, *titles, columns, examples, columns_of_files=("text",)))
     if kind in ("PreTraining", "NextSentencePrediction"):
         examples = [[pair["a"], pair["b"]] for pair in samples.get("pairs", ())]
         examples += [["The door was open.", "He went into the house."], ["The door was open.", "Seven is a number."]]
         fields, follows = {"First text": 3, "Second text": 3}, partial(_next_sentence, checkpoint)
-        heads.append(
-            Head(
-                *("Next sentence", fields, follows, "Second text"),
-                examples=examples[:EXAMPLES],
-                columns_of_files=("text", "text_pair"),
-            )
-        )
+        options: dict[str, Any] = {"examples": examples[:EXAMPLES], "columns_of_files": ("text", "text_pair")}
+        heads.append(Head("Next sentence", fields, follows, "Second text", **options))
     return heads
 
 
 @torch.inference_mode()
 def _fill_masks(checkpoint: Checkpoint, text: str) -> Answer:
     """The most probable words for each [MASK]."""
-    model, tokenizer, length = checkpoint.model, checkpoint.tokenizer, _length(checkpoint)
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
+    length = trained_tokens(model.config, tokenizer)
     inputs = tokenizer(text, truncation=True, max_length=length, return_tensors="pt").to(model.device)
     states = model.bert(**inputs).last_hidden_state[inputs["input_ids"] == tokenizer.mask_token_id]
     if not len(states):
@@ -158,10 +151,9 @@ def _filled(text: str, mask: str, guesses: Sequence[Mapping[str, float]]) -> Mar
     first, *others = text.split(mask)
     best = [next(iter(guess.items())) for guess in guesses]
     words = [(word, f"{share:.0%}") for word, share in best] + [(mask, None)] * (len(others) - len(best))  # cut off
-    marked = [
-        (first, None),
-        *(part for pair in zip(words, others, strict=False) for part in (pair[0], (pair[1], None))),
-    ]
+    marked: Marked = [(first, None)]
+    for word, text in zip(words, others, strict=False):
+        marked += [word, (text, None)]
     return [part for part in marked if part[0]]
 
 
@@ -169,14 +161,11 @@ def _filled(text: str, mask: str, guesses: Sequence[Mapping[str, float]]) -> Mar
 def _next_sentence(checkpoint: Checkpoint, first: str, second: str) -> Answer:
     """Whether the second text follows the first one."""
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
-    inputs = encode_pairs([first], [second], tokenizer, _length(checkpoint)).convert_to_tensors("pt")
+    length = trained_tokens(model.config, tokenizer)
+    inputs = encode_pairs([first], [second], tokenizer, length).convert_to_tensors("pt")
     pooled = model.bert(**inputs.to(model.device)).pooler_output
     follows = model.cls.seq_relationship(pooled).float().softmax(-1)[0, 0].item()
     return Answer({"follows the first": follows, "comes from elsewhere": 1 - follows})
-
-
-def _length(checkpoint: Checkpoint) -> int:
-    return trained_tokens(checkpoint.model.config, checkpoint.tokenizer)
 
 
 # Encoders
@@ -196,11 +185,6 @@ def _similarity(predictor: SimilarityPredictor) -> Head:
     return Head(
         "Similarity", fields, answer, "Cosine similarity", _WORDS_SHOWN.format("the similarity"), columns, examples
     )
-
-
-def _search(predictor: SimilarityPredictor) -> Head:
-    """A search in a file of texts, which the page builds from `source`."""
-    return Head("Search", {"Query": 1}, lambda query: Answer(), source=predictor)
 
 
 # Tasks

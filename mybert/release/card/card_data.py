@@ -144,16 +144,12 @@ class CardData:
         chosen = (self.results.get("settings") or {}).get("max_length")
         return min(self.max_length, chosen or TaskOptions.defaults["max_length"])
 
-    def corpora(self) -> list[dict[str, Any]]:
-        """Manifests of `mybert corpus` in the chain, except those of teachers."""
-        own = (manifest for name, manifest in self.chain.items() if "teacher" not in name.split("/"))
-        return [manifest for manifest in own if manifest.get("stage") == "corpus"]
-
     @property
     def predicts_next_sentences(self) -> bool:
         """Whether the next sentence head is trained, as far as the manifests say; `adapt` does not train it."""
         if self.head == "MyBertForPreTraining":
-            corpora = self.corpora()
+            own = (manifest for name, manifest in self.chain.items() if "teacher" not in name.split("/"))
+            corpora = [manifest for manifest in own if manifest.get("stage") == "corpus"]
             single = corpora and all(corpus.get("settings", {}).get("nsp") is False for corpus in corpora)
             return self.training.get("stage") != "adapt" and not single and self._trained_by("hard")
         return self.head == "MyBertForNextSentencePrediction"

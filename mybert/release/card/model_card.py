@@ -42,11 +42,8 @@ _SIZES = {
     "num_attention_heads": "attention heads",
     "vocab_size": "tokens in the vocabulary",
 }
-_PRETRAINING_METRICS = (
-    ("mlm_accuracy", "fill-mask", "Masked language modelling", "accuracy"),
-    ("perplexity", "fill-mask", "Masked language modelling", "perplexity"),
-    ("nsp_accuracy", "text-classification", "Next sentence prediction", "accuracy"),
-)
+_MASKED, _NEXT = ("fill-mask", "Masked language modelling"), ("text-classification", "Next sentence prediction")
+_PRETRAINING_METRICS = {"mlm_accuracy": _MASKED, "perplexity": _MASKED, "nsp_accuracy": _NEXT}
 
 
 def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: str) -> ModelCard:
@@ -56,7 +53,9 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
     config, texts = data.config, examples_in(settings.language, settings.example, bool(data.search_task))
     is_int8 = data.config.get("int8_outliers") is not None
     sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
-    labels = [in_markdown(label) for label in data.labels]
+    sizes.append(f"{data.parameters:,} parameters")
+    labels = list(map(in_markdown, data.labels[:_LABELS_SHOWN]))
+    labels += [f"and {len(data.labels):,} in total"] * (len(data.labels) > _LABELS_SHOWN)
     card = ModelCard.from_template(
         metadata(data, settings),
         template_path=str(_TEMPLATE),
@@ -73,8 +72,8 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         shell=lambda text: shlex.quote(one_line(text)),
         request=json.dumps({"inputs": request_inputs(data, texts)}, ensure_ascii=False),
         pipeline_arguments=pipeline_arguments(task, is_int8),
-        sizes=[*sizes, f"{data.parameters:,} parameters"],
-        labels=[*labels[:_LABELS_SHOWN], *([f"and {len(labels):,} in total"] if len(labels) > _LABELS_SHOWN else [])],
+        sizes=sizes,
+        labels=labels,
         repository=repr(settings.repo_id),
         revision=repr(pin),
         is_tag=pin != settings.revision,
@@ -132,26 +131,24 @@ def _evaluations(data: CardData) -> list[EvalResult]:
                 dataset_name="held-out documents of the training text",
                 dataset_type="held-out-documents",
                 dataset_split="validation",
-                metric_type=metric,
+                metric_type=key.rpartition("_")[2],
                 metric_name=key.replace("_", " "),
                 metric_value=metrics[key],
             )
-            for key, task, title, metric in _PRETRAINING_METRICS
+            for key, (task, title) in _PRETRAINING_METRICS.items()
             if isinstance(metrics.get(key), (int, float))
         ]
-    return [
-        EvalResult(
-            task_type=in_metadata(data.hub_task if split == HELD_OUT else data.results.get("task")),
-            dataset_name=in_metadata(data.held_out_queries if split == HELD_OUT else data.source_of(split)),
-            dataset_type="held-out-queries" if split == HELD_OUT else in_metadata(data.source_of(split)),
-            dataset_split=None if split == HELD_OUT else split,
-            metric_type=in_metadata(metric),
-            metric_value=value,
-        )
-        for split, entry in scores_of(data).items()
-        for metric, value in entry["metrics"].items()
-        if isinstance(data.results.get("task"), str) and isinstance(value, (int, float))
-    ]
+    found, task = [], data.results.get("task")
+    for split, entry in scores_of(data).items() if isinstance(task, str) else ():
+        name = kind = in_metadata(data.source_of(split))
+        facts = {"task_type": in_metadata(task), "dataset_split": split}
+        if split == HELD_OUT:
+            name, kind = in_metadata(data.held_out_queries), "held-out-queries"
+            facts = {"task_type": data.hub_task}
+        values = {in_metadata(metric): x for metric, x in entry["metrics"].items() if isinstance(x, (int, float))}
+        kinds = {"dataset_name": name, "dataset_type": kind}
+        found += [EvalResult(metric_type=metric, metric_value=x, **facts, **kinds) for metric, x in values.items()]
+    return found
 
 
 def examples_in(
@@ -178,9 +175,7 @@ def widget(
     texts = [{"text": text} for text in examples["texts"]]
     return {
         "fill-mask": [{"text": examples["mask"].format(mask=mask)}],
-        "text-classification": texts,
-        "token-classification": texts,
-        "feature-extraction": texts,
+        **dict.fromkeys(("text-classification", "token-classification", "feature-extraction"), texts),
         "sentence-similarity": [{"source_sentence": examples["question"], "sentences": examples["texts"]}],
         "question-answering": [{"text": examples["question"], "context": examples["context"]}],
     }.get(task or "")
@@ -190,10 +185,10 @@ def request_inputs(data: CardData, examples: dict[str, Any]) -> Any:
     """The `inputs` of a request to `handler.py`, made of `examples`."""
     if data.search_task == "reranking":
         return [{"text": examples["question"], "text_pair": text} for text in examples["texts"]]
-    mask = data.mask
+    masked = examples["mask"].format(mask=data.mask)
     return {
-        "MyBertForPreTraining": examples["mask"].format(mask=mask),
-        "MyBertForMaskedLM": examples["mask"].format(mask=mask),
+        "MyBertForPreTraining": masked,
+        "MyBertForMaskedLM": masked,
         "MyBertForNextSentencePrediction": {"text": examples["start"], "text_pair": examples["choices"][0]},
         "MyBertForQuestionAnswering": {"question": examples["question"], "context": examples["context"]},
         "MyBertForMultipleChoice": {"text": examples["start"], "choices": examples["choices"]},

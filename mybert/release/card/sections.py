@@ -63,10 +63,8 @@ def data_lines(data: CardData) -> list[str]:
         pairs = data.results.get("pairs") or {}
         if pairs.get("train"):
             lines.append(f"{_counted(pairs['train'], 'training pair')}")
-        mined = (pairs.get("mined") or {}).items()
-        lines += [
-            f"mined from the documents: {_counted(count, 'pair')} ({in_markdown(kind)})" for kind, count in mined
-        ]
+        for kind, count in (pairs.get("mined") or {}).items():
+            lines.append(f"mined from the documents: {_counted(count, 'pair')} ({in_markdown(kind)})")
     for name, manifest in {"": data.manifest, **data.chain}.items():
         stage, inputs = manifest.get("stage"), name.split("/")
         use = "for the teacher: " if "teacher" in inputs else ""
@@ -156,24 +154,19 @@ def merged_models(data: CardData) -> list[tuple[str, str]]:
     """Each model of an average by `mybert merge`, and its weight."""
     models = _inputs(data.manifest, "model-") if data.manifest.get("stage") == "merge" else []
     shares = data.manifest.get("weights") or [None] * len(models)
-    return [
-        (_source(model, "local checkpoint"), _or_dash(share)) for model, share in zip(models, shares, strict=False)
-    ]
+    return [(_source(one, "local checkpoint"), _or_dash(share)) for one, share in zip(models, shares, strict=False)]
 
 
 def adaptation_rows(data: CardData) -> list[tuple[str, str, str]]:
     """Score, value before and value after adaptation on held-out text."""
     held_out = (data.results.get("adaptation") or {}).get("held_out") or {}
-    return [
-        (
-            f"{in_markdown(text)} text: {in_markdown(name.replace('_', ' '))}",
-            _or_dash(value),
-            _or_dash(after.get(name)),
-        )
-        for text, scores in held_out.items()
-        for after in [scores.get("after") or {}]
-        for name, value in (scores.get("before") or {}).items()
-    ]
+    rows = []
+    for text, scores in held_out.items():
+        after = scores.get("after") or {}
+        for name, value in (scores.get("before") or {}).items():
+            title = f"{in_markdown(text)} text: {in_markdown(name.replace('_', ' '))}"
+            rows.append((title, _or_dash(value), _or_dash(after.get(name))))
+    return rows
 
 
 def _or_dash(value: float | None) -> str:
@@ -202,6 +195,7 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
     versions = manifest.get("versions") or results.get("versions") or {}
     if run.get("steps") == 0:  # a channel of words needs none
         arguments = {}
+    begin, end = settings.get("start_mlm_probability"), settings.get("mlm_probability")
     flops = run.get("flops", results.get("useful_flops"))
     values = {
         "initial weights": (data.base_model() if start or not teacher else None) or _checkpoint(start) or new,
@@ -216,11 +210,9 @@ def training_rows(data: CardData) -> list[tuple[str, str]]:
         "tokens per batch and device": settings.get("max_tokens_per_batch"),
         **{words: run.get(key, arguments.get(key)) for key, words in _ARGUMENTS.items()},
         "dropout": data.config.get("hidden_dropout_prob") if manifest else None,
-        "masking probability": _masking_probability(settings),
+        "masking probability": end if begin in (None, end) else f"{begin} at the first step, then linearly to {end}",
         "masking": {True: "whole words", False: "tokens", None: None}.get(settings.get("whole_word_masking")),
-        "precision": next(
-            (name for name in ("bf16", "fp16") if arguments.get(name)), "float32" if arguments else None
-        ),
+        "precision": next(filter(arguments.get, ("bf16", "fp16")), "float32" if arguments else None),
         "seed": run.get("seed"),
         "training time (seconds)": run.get("training_seconds"),
         "tokens per second": results.get("tokens_per_second"),
@@ -246,11 +238,6 @@ def _published_run(results: dict[str, Any], arguments: dict[str, Any]) -> dict[s
     return run | {"epochs": None} if (arguments.get("max_steps") or 0) > 0 else run
 
 
-def _masking_probability(settings: dict[str, Any]) -> float | str | None:
-    start, end = settings.get("start_mlm_probability"), settings.get("mlm_probability")
-    return end if start in (None, end) else f"{start} at the first step, then linearly to {end}"
-
-
 HELD_OUT = "held out"
 """The scores of held-out queries among those of `scores_of`."""
 _CERTAIN = 10  # references of a label below which its F1 says little
@@ -259,10 +246,10 @@ _CERTAIN = 10  # references of a label below which its F1 says little
 def quality_lines(data: CardData) -> list[str]:
     """What a fine-tuned model is good and bad at: its main score beside the baselines, its best and worst labels."""
     metric = data.results.get("metric", "")
-    scored = ((split, entry) for split, entry in scores_of(data).items() if entry["metrics"].get(metric) is not None)
-    split, entry = next(scored, ("", None))
-    if entry is None:
+    scored = {split: entry for split, entry in scores_of(data).items() if entry["metrics"].get(metric) is not None}
+    if not scored:
         return []
+    split, entry = next(iter(scored.items()))
     title, low_high = in_markdown(metric_title(metric)), (entry.get("intervals_95") or {}).get(metric)
     rows = _counted(entry["rows"], "row") if "rows" in entry else data.held_out_queries
     where = f"On rows that it was not trained on ({in_markdown(split)}, {rows})"

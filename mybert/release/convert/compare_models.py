@@ -1,12 +1,13 @@
 """Comparison of the outputs of two models on padded batches, at the real tokens."""
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from modeling_mybert import MyBertConfig, MyBertForMultipleChoice, MyBertPreTrainedModel
+from modeling_mybert import MyBertForMultipleChoice, MyBertPreTrainedModel
 from mybert.common.errors import UserError
 
 Inputs = Mapping[str, Tensor]
@@ -19,28 +20,17 @@ def ragged_batches(model: MyBertPreTrainedModel) -> Iterator[dict[str, Tensor]]:
 
     Their tensors are (B, S) int64; (B, choices, S) for multiple choice.
     """
-    generator = torch.Generator().manual_seed(0)
+    config, random = model.config, functools.partial(torch.randint, generator=torch.Generator().manual_seed(0))
     choices = 2 if isinstance(model, MyBertForMultipleChoice) else 1
     for rows, columns in _SHAPES:
-        columns = min(columns, model.config.max_position_embeddings)
-        batch = _ragged(model.config, rows * choices, columns, generator)
+        count, columns = rows * choices, min(columns, config.max_position_embeddings)
+        lengths = 1 + random(columns, (count, 1))
+        lengths[0] = columns
+        mask = (torch.arange(columns) < lengths).long()
+        first = torch.arange(columns) < random(columns + 1, (count, 1))
+        batch = {"input_ids": random(config.vocab_size, (count, columns)), "attention_mask": mask}
+        batch["token_type_ids"] = torch.where(first, 0, config.type_vocab_size - 1) * mask
         yield {name: x.view(rows, choices, columns) if choices > 1 else x for name, x in batch.items()}
-
-
-def _ragged(config: MyBertConfig, rows: int, columns: int, generator: torch.Generator) -> dict[str, Tensor]:
-    def random(high: int, *shape: int) -> Tensor:
-        return torch.randint(high, shape, generator=generator)
-
-    lengths = 1 + random(columns, rows)
-    lengths[0] = columns
-    mask = (torch.arange(columns) < lengths[:, None]).long()
-    first = torch.arange(columns) < random(columns + 1, rows)[:, None]
-    segments = torch.where(first, 0, config.type_vocab_size - 1)
-    return {
-        "input_ids": random(config.vocab_size, rows, columns),
-        "attention_mask": mask,
-        "token_type_ids": segments * mask,
-    }
 
 
 @torch.no_grad()

@@ -84,14 +84,10 @@ def write_onnx(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:
             node.metadata_props.pop(_STACK, None)
     (folder / ONNX_FILE).parent.mkdir(exist_ok=True)
     program.save(folder / ONNX_FILE)
-    _config_without_code(model).save_pretrained(folder)
-    return largest_differences(lambda x: outputs_of(model, x), onnx_outputs(folder / ONNX_FILE), ragged_batches(model))
-
-
-def _config_without_code(model: MyBertPreTrainedModel) -> BertConfig:
-    """The configuration with labels and task settings, as transformers' own class, which saves no code beside it."""
     values = {**model.config.to_dict(), "architectures": [type(model).__name__.removeprefix("My")]}
-    return BertConfig(**{key: x for key, x in values.items() if key not in ("auto_map", "custom_pipelines")})
+    without_code = {key: x for key, x in values.items() if key not in ("auto_map", "custom_pipelines")}
+    BertConfig(**without_code).save_pretrained(folder)  # transformers' own class saves no code beside it
+    return largest_differences(lambda x: outputs_of(model, x), onnx_outputs(folder / ONNX_FILE), ragged_batches(model))
 
 
 def write_int8(model: MyBertPreTrainedModel, folder: Path) -> dict[str, float]:

@@ -29,7 +29,10 @@ def int8_linear(linear: nn.Linear, inputs: Tensor, outliers: int = 0, least: flo
     largest_of_each = centred.amax(0).clamp(min=1e-30)
     spread = centred.div_(largest_of_each).pow_(8).mean(0).pow(1 / 8) * largest_of_each  # without overflow
     largest = (spread * weight.norm(dim=0)).argsort(descending=True)[:outliers].sort().values
-    factor = _smoothing(spread, weight)
+    # more for small inputs with large weights
+    least_spread = max(_LEAST_SPREAD * float(spread.mean()), 1e-5)
+    factor = weight.abs().amax(0).clamp(min=1e-5) ** (1 - _EXPONENT) / spread.clamp(min=least_spread) ** _EXPONENT
+    factor /= factor.mean()
     factor[largest] = 0
     quantised.zero_point.fill_(128 if least is None else 0)
     quantised.factor.copy_(factor)
@@ -82,11 +85,3 @@ def round_with_feedback(weight: Tensor, scale: Tensor, inputs: Tensor) -> Tensor
             errors[:, column - start] = error
         left[:, end:].addmm_(errors, feedback[start:end, end:], alpha=-1)
     return integers[:, order.argsort()]
-
-
-def _smoothing(spread: Tensor, weight: Tensor) -> Tensor:
-    """(I,) what each input is multiplied by: more for small inputs with large weights."""
-    weights = weight.abs().amax(0)
-    least = max(_LEAST_SPREAD * float(spread.mean()), 1e-5)
-    factor = weights.clamp(min=1e-5) ** (1 - _EXPONENT) / spread.clamp(min=least) ** _EXPONENT
-    return factor / factor.mean()

@@ -16,16 +16,9 @@ from mybert.inference.sentence_modules import module_entries, modules_folder
 from mybert.release.convert.companions import finish, refuse_int8
 from mybert.release.settings import MergeSettings
 
-# No weight shows these.
-_SETTINGS = (
-    "hidden_act",
-    "num_attention_heads",
-    "layer_norm_eps",
-    "tie_word_embeddings",
-    "problem_type",
-    "tag_scheme",
+_SETTINGS = (  # which no weight shows
+    *("hidden_act", "num_attention_heads", "layer_norm_eps", "tie_word_embeddings", "problem_type", "tag_scheme"),
 )
-
 _WEIGHTS = (".safetensors", ".bin")
 
 
@@ -67,16 +60,6 @@ def _average(settings: MergeSettings) -> Checkpoint:
     return first
 
 
-def _refuse_different_tokenizers(first: Checkpoint, other: Checkpoint, pair: str) -> None:
-    tokenizers = [checkpoint.tokenizer for checkpoint in (first, other)]
-    if tokenizers == [None, None]:
-        return
-    if None in tokenizers:
-        raise no_tokenizer((first, other)[tokenizers.index(None)].name)
-    if different := tokenizers[0].difference_from(tokenizers[1]):
-        raise UserError(f"{pair} differ in their {different}; merge models that were trained from one checkpoint")
-
-
 def _weights_of_modules(name: str) -> list[str]:
     """Hashes of the weights that follow the encoder of a sentence-transformers checkpoint."""
     folder = modules_folder(name)
@@ -98,7 +81,11 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     heads = [type(checkpoint.model).__name__ for checkpoint in (first, other)]
     if heads[0] != heads[1]:
         raise UserError(f"{pair} have different heads, {heads[0]} and {heads[1]}; merge models of one task")
-    _refuse_different_tokenizers(first, other, pair)
+    tokenizers = [checkpoint.tokenizer for checkpoint in (first, other)]
+    if tokenizers.count(None) == 1:
+        raise no_tokenizer((first, other)[tokenizers.index(None)].name)
+    if None not in tokenizers and (different := tokenizers[0].difference_from(tokenizers[1])):
+        raise UserError(f"{pair} differ in their {different}; merge models that were trained from one checkpoint")
     configs = [checkpoint.model.config for checkpoint in (first, other)]
     if configs[0].id2label != configs[1].id2label:
         raise UserError(f"{pair} have different labels or another order of them; fine-tune both on the same labels")
@@ -111,12 +98,11 @@ def _refuse_different(first: Checkpoint, other: Checkpoint) -> None:
             f"{pair} have different weights in the modules after the encoder (modules.json), which are not averaged; "
             "merge models in which they are equal"
         )
-    states: list[dict[str, Tensor]] = [checkpoint.model.state_dict() for checkpoint in (first, other)]
-    shapes = [{key: tuple(value.shape) for key, value in state.items()} for state in states]
+    shapes = [{key: tuple(x.shape) for key, x in one.model.state_dict().items()} for one in (first, other)]
     for key in sorted(shapes[0].keys() | shapes[1].keys()):
-        sizes = [model_shapes.get(key, "missing") for model_shapes in shapes]
-        if sizes[0] != sizes[1]:
+        mine, its = (model_shapes.get(key, "missing") for model_shapes in shapes)
+        if mine != its:
             raise UserError(
-                f"{pair} have different sizes: {key} is {sizes[0]} in {first.name} and {sizes[1]} in {other.name}; "
+                f"{pair} have different sizes: {key} is {mine} in {first.name} and {its} in {other.name}; "
                 "merge models that were trained from one checkpoint"
             )

@@ -62,16 +62,11 @@ def quantize(settings: QuantizeSettings) -> Path:
         model.save_pretrained(folder)
         tokens = sum(map(len, sequences))
         finish(checkpoint, folder, settings, {"checkpoint": settings.model}, {"calibration_tokens": tokens})
-    print_conversion(
-        f"{settings.model} ({type(model).__name__}) to int8",
-        checkpoint,
-        [
-            ("calibration texts", len(sequences)),
-            ("calibration tokens", tokens),
-            ("weights before", with_unit(before, "B")),
-            ("weights after", with_unit(_bytes(model), "B")),
-        ],
-    )
+    rows = [("calibration texts", len(sequences)), ("calibration tokens", tokens)]
+    rows += [
+        (f"weights {when}", with_unit(size, "B")) for when, size in (("before", before), ("after", _bytes(model)))
+    ]
+    print_conversion(f"{settings.model} ({type(model).__name__}) to int8", checkpoint, rows)
     return Path(settings.output)
 
 

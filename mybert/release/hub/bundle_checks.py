@@ -43,15 +43,13 @@ def file_problems(folder: Path, files: list[Path]) -> Iterator[str]:
             yield f"{name} is a pickle, which can run code when loaded; save weights as safetensors, or {exclude}"
         if path.suffix in _PACKED:
             yield f"{name} is compressed, so that nobody sees what it publishes; {exclude}"
-        if path.name in RECORDS and (damage := _damage(source)):
-            yield f"{name} is damaged: {damage}; restore it, or {exclude}"
-
-
-def _damage(record: Path) -> str | None:
-    try:
-        return None if isinstance(read_json(record), dict) else "expected a JSON object"
-    except (OSError, ValueError) as error:
-        return str(error)
+        if path.name in RECORDS:
+            try:
+                damage = None if isinstance(read_json(source), dict) else "expected a JSON object"
+            except (OSError, ValueError) as error:
+                damage = str(error)
+            if damage:
+                yield f"{name} is damaged: {damage}; restore it, or {exclude}"
 
 
 def _link_problem(folder: Path, path: Path) -> str | None:

@@ -117,7 +117,12 @@ class PublicRecords:
             return [self._entry(key, item) for item in value if self._is_public(key, item)]
         if not isinstance(value, str) or value in self.labels:
             return value
-        return self._source(value) if key == "source" else self._text(value)
+        if key == "source":  # the name of rows, or of a share of them, such as "10% of train.csv"
+            name = _SHARE.sub("", value)
+            return value if name in self.hub else f"{value.removesuffix(name)}{self._named(name)}"
+        for name in sorted(self.local, key=len, reverse=True):  # a path before the name of its file
+            value = value.replace(name, self._named(name))
+        return value
 
     def _is_public(self, key: str, value: Any) -> bool:
         return not isinstance(value, str) or key in _PUBLIC_FACTS or value in self.labels
@@ -150,13 +155,5 @@ class PublicRecords:
             return [self._setting(key, item) for item in value]
         return NOT_NAMED if isinstance(value, str) and key not in _PUBLIC_TEXTS and value not in self.hub else value
 
-    def _source(self, source: str) -> str:
-        """The name of rows, or of a share of them, such as "10% of train.csv"."""
-        name = _SHARE.sub("", source)
-        public = file_name(name) if self.named else NOT_NAMED
-        return source if name in self.hub else f"{source.removesuffix(name)}{public}"
-
-    def _text(self, text: str) -> str:
-        for name in sorted(self.local, key=len, reverse=True):  # a path before the name of its file
-            text = text.replace(name, file_name(name) if self.named else NOT_NAMED)
-        return text
+    def _named(self, name: str) -> str:
+        return file_name(name) if self.named else NOT_NAMED

@@ -161,23 +161,13 @@ def hub_errors(state: str) -> Iterator[None]:
     except UserError as error:
         raise UserError(f"{error} ({state})") from error
     except Exception as error:
-        known = _known(error)
+        answer: BaseException | None = error  # the first HTTP error in the chain of causes
+        while answer is not None and not isinstance(answer, HfHubHTTPError):
+            answer = answer.__cause__ or answer.__context__
+        known, remedy = answer or error, f"check the connection, then {_AGAIN}"
+        if answer is not None:
+            wait = answer.response.headers.get("Retry-After")
+            remedy = _REMEDIES.get(answer.response.status_code, f"wait {wait} s, then {_AGAIN}" if wait else _AGAIN)
         message, token = one_line(known) or type(known).__name__, get_token()
         message = message.replace(token, "hf_…") if token else message
-        raise UserError(f"the Hub cannot be used: {message}; {_remedy(known)} ({state})") from None
-
-
-def _known(error: BaseException) -> BaseException:
-    """The first HTTP error in the chain of causes, or `error` itself."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, HfHubHTTPError):
-        cause = cause.__cause__ or cause.__context__
-    return cause or error
-
-
-def _remedy(error: BaseException) -> str:
-    if not isinstance(error, HfHubHTTPError):
-        return f"check the connection, then {_AGAIN}"
-    wait = error.response.headers.get("Retry-After")
-    pause = f"wait {wait} s, then " if wait else ""
-    return _REMEDIES.get(error.response.status_code, f"{pause}{_AGAIN}")
+        raise UserError(f"the Hub cannot be used: {message}; {remedy} ({state})") from None

@@ -56,7 +56,14 @@ def push(settings: PushSettings) -> Published | None:
                 sentence = verify_bundle(bundle, reference)
             pin = _pin(settings, bundle)
             card = make_card(bundle, settings, pin, sentence)
-            space = _make_space(bundle, settings, Path(scratch) / "space")
+            space = Path(scratch) / "space"
+            if settings.space is not None:
+                write_space(bundle, settings, space)
+                if settings.verify:
+                    print(f"Running the Space {settings.space} in a clean process", flush=True)
+                    check_space(space)
+                size = sum(path.stat().st_size for path in space.rglob("*") if path.is_file())
+                bundle.notes.append(f"Space {settings.space}: {size:,} bytes with the model")
         if settings.dry_run:
             _print_plan(bundle, settings)
             print(f"\n{_without_examples(str(card))}\n")
@@ -70,24 +77,11 @@ def push(settings: PushSettings) -> Published | None:
             verify_upload(bundle, settings, published, reference, Path(scratch) / "home")
         if pin != settings.revision:
             set_tags(bundle, settings, published)
-        demo = publish_space(space, settings) if space is not None else None
+        demo = publish_space(space, settings) if settings.space is not None else None
         _print_result(bundle, settings, published, pin)
         if demo:
             print(f"the demo is at {demo}")
         return published
-
-
-def _make_space(bundle: Bundle, settings: PushSettings, folder: Path) -> Path | None:
-    """The folder of the Space, which has been run if `settings.verify`; None without `settings.space`."""
-    if settings.space is None:
-        return None
-    write_space(bundle, settings, folder)
-    if settings.verify:
-        print(f"Running the Space {settings.space} in a clean process", flush=True)
-        check_space(folder)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    bundle.notes.append(f"Space {settings.space}: {size:,} bytes with the model")
-    return folder
 
 
 def make_card(bundle: Bundle, settings: PushSettings, pin: str, sentence: str) -> ModelCard:

@@ -1,13 +1,11 @@
 """Verification of a model in a clean process: every Auto class, bit for bit, and the pipeline on a long text."""
 
-import contextlib
 import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +29,11 @@ _COMPUTING = ("ATEN_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_")  # t
 def write_reference(checkpoint: Path, folder: Path) -> None:
     """Writes outputs, labels and token ids by the classes of this package into the new `folder`."""
     folder.mkdir()
-    loaded = open_checkpoint(str(checkpoint))
-    is_int8 = loaded.model.config.int8_outliers is not None
-    with contextlib.nullcontext() if is_int8 else operations_of_torch():
-        _write_reference(loaded, folder)
-
-
-@contextlib.contextmanager
-def operations_of_torch() -> Iterator[None]:
-    """Computes as the code of a checkpoint does where this package is not installed."""
-    faster, operations_mybert.faster = operations_mybert.faster, None
+    loaded, faster = open_checkpoint(str(checkpoint)), operations_mybert.faster
+    if loaded.model.config.int8_outliers is None:  # the code of a checkpoint computes without this package
+        operations_mybert.faster = None
     try:
-        yield
+        _write_reference(loaded, folder)
     finally:
         operations_mybert.faster = faster
 

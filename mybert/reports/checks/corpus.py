@@ -31,10 +31,7 @@ def removed_marks(files: StageFiles) -> Iterator[Finding]:
     evidence = f"{share:.2%} of the characters are combining marks that the tokenizer removes."
     if pairs := files.results.get("equal_words"):
         evidence += f" Equal become: {', '.join(' = '.join(pair) for pair in pairs[:5])}."
-    titles = (
-        "The tokenizer keeps what tells words apart",
-        "Different words become equal without their marks",
-    )
+    titles = "The tokenizer keeps what tells words apart", "Different words become equal without their marks"
     remedy = (
         "Give `mybert tokenizer` or `mybert pretrain --text` the option --language, such as hi, or --no-strip-accents."
     )

@@ -29,9 +29,8 @@ def leaking_rows(files: StageFiles) -> Iterator[Finding]:
             f"and {overlap['near']:,} differ from one only in case, punctuation, spaces or a few words."
         )
         remedy = f"Remove these rows from the {overlap['in']} rows; the scores on {overlap['of']} rows are too high."
-        yield Finding(
-            "leaks", level, f"{overlap['of'].capitalize()} rows leak into {overlap['in']} rows", evidence, remedy
-        )
+        title = f"{overlap['of'].capitalize()} rows leak into {overlap['in']} rows"
+        yield Finding("leaks", level, title, evidence, remedy)
     if clean:
         yield passed("leaks", "The parts share no rows", "No evaluated row is a copy of a training row.")
 

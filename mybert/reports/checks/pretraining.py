@@ -22,10 +22,8 @@ def still_on_the_first_plateau(files: StageFiles) -> Iterator[Finding]:
         return
     evidence = f"Masked-token accuracy {accuracy:.1%}; always answering the most frequent token gives {base:.1%}."
     level = "red" if accuracy <= _PLATEAU_RED * base else "amber" if accuracy <= _PLATEAU_AMBER * base else "green"
-    titles = (
-        "The model has learned more than the most frequent token",
-        "The loss is still on its first plateau: little is learned yet",
-    )
+    good, bad = "The model has learned more than the most frequent token", "The loss is still on its first plateau"
+    titles = good, f"{bad}: little is learned yet"
     remedies = ["Train for more steps", *([] if advises_rate(files) else ["raise --learning-rate"])]
     remedies += _remedies_for_new_weights(files)
     remedy = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]])) + "."
@@ -38,10 +36,8 @@ def _remedies_for_new_weights(files: StageFiles) -> list[str]:
     if files.stage == "pretrain" and not settings.get("init_from"):
         return [] if settings.get("initial_weights") == "text" else ["use --initial-weights text"]
     if files.stage == "distill" and settings.get("size"):
-        return [
-            "use --initializer-range of about 1 / sqrt(hidden size) for narrow models",
-            "start with shorter sequences (--length-schedule)",
-        ]
+        range_of_narrow = "use --initializer-range of about 1 / sqrt(hidden size) for narrow models"
+        return [range_of_narrow, "start with shorter sequences (--length-schedule)"]
     return []
 
 

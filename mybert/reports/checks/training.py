@@ -1,7 +1,8 @@
 """Checks of a training run, from its log: learning rate, warm-up, overfitting, convergence, speed."""
 
+import itertools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -109,7 +110,8 @@ def _too_high(files: StageFiles) -> Iterator[Finding]:
     losses, rates = files.logged("loss"), files.logged("learning_rate")
     if len(losses) < 12 or not rates:
         return
-    smooth = _smoothed(losses, max(3, len(losses) // 12))
+    width = max(3, len(losses) // 12)
+    smooth = np.convolve(losses, np.full(width, 1 / width), "valid").tolist()  # the means of all runs of this width
     lowest, last = min(smooth), smooth[-1]
     ratio = _at_peak(files, "update_ratio", 10)
     skipped = max((entry.get("steps_skipped", 0) for entry in files.training), default=0)
@@ -164,9 +166,8 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     if planned or len(losses) < 12 or len(rates) != len(losses):
         return
     early = max(4, len(losses) // 4)
-    jump, lowest = 1.0, losses[0]
-    for loss in losses[1:early]:
-        jump, lowest = max(jump, loss / max(lowest, 1e-9)), min(lowest, loss)
+    lowest = itertools.accumulate(losses, min)
+    jump = max(loss / max(least, 1e-9) for loss, least in zip(losses[:early], lowest, strict=False))
     warmup = _warmup_share(files)
     evidence = f"The learning rate rises in the first {warmup:.1%} of the steps. "
     evidence += f"In the first quarter the training loss is at most {jump:.2f} times its value before."
@@ -258,11 +259,8 @@ def _change(before: float, after: float) -> float:
 
 def _at_peak(files: StageFiles, name: str, part: int) -> float | None:
     """The median of a measure in that `part` (2 is a half) of the log that has the highest learning rates."""
-    pairs = [
-        (entry["learning_rate"], entry[name])
-        for entry in files.training
-        if is_number(entry.get(name)) and is_number(entry.get("learning_rate"))
-    ]
+    named = [(entry.get("learning_rate"), entry.get(name)) for entry in files.training]
+    pairs = [(rate, value) for rate, value in named if is_number(rate) and is_number(value)]
     highest = sorted(pairs, reverse=True)[: max(1, len(pairs) // part)]
     return statistics.median(value for _, value in highest) if highest else None
 
@@ -272,11 +270,6 @@ def _noise_text(noise: float | None, part: str) -> str:
     if noise is None:
         return ""
     return f" {part}, the share of noise in a gradient is {noise:.0%} (above 100%, successive gradients are opposed)."
-
-
-def _smoothed(values: Sequence[float], width: int) -> list[float]:
-    """The means of all runs of `width` values."""
-    return np.convolve(values, np.full(width, 1 / width), "valid").tolist()
 
 
 CHECKS = (held_out_loss_rises, learning_rate, warmup_too_short, not_converged, slow)

@@ -1,6 +1,7 @@
 """The page of a comparison: which run is better, where, and whether it may be chance."""
 
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,12 @@ def page(files: StageFiles) -> Page:
     results, metric = files.results, files.results["metric"]
     runs, compared = results["runs"], results["comparisons"]
     named, first = metric_of(metric), compared[0]["metrics"][metric]
-    tiles = [Tile(run["name"], named.written(run["metrics"][metric]), _deviation(run, metric)) for run in runs]
+    tiles = []
+    for run in runs:
+        spread, note = run["deviations"].get(metric), ""
+        if spread is not None:
+            note = f"mean of {run['seeds']} runs, deviation {named.written(spread)}"
+        tiles.append(Tile(run["name"], named.written(run["metrics"][metric]), note))
     interval = "95% interval " + " to ".join(map(named.change, first["interval"]))
     tiles += [
         Tile("Difference", named.change(first["difference"]), interval),
@@ -50,11 +56,6 @@ def page(files: StageFiles) -> Page:
     )
 
 
-def _deviation(run: Mapping[str, Any], metric: str) -> str:
-    spread = run["deviations"].get(metric)
-    return f"mean of {run['seeds']} runs, deviation {metric_of(metric).written(spread)}" if spread is not None else ""
-
-
 def _scores(runs: Sequence[Mapping[str, Any]]) -> Table:
     names = list(runs[0]["metrics"])
     rows = [
@@ -65,20 +66,17 @@ def _scores(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 def _cost(runs: Sequence[Mapping[str, Any]]) -> Table | None:
     """What runs cost, as far as their folders say."""
+    seconds = (run["training_seconds"] for run in runs)
     measures = {
         "rows per second": [run["rows_per_second"] for run in runs],
         "parameters": [run["parameters"] for run in runs],
-        "training time": [
-            duration(run["training_seconds"]) if is_number(run["training_seconds"]) else None for run in runs
-        ],
+        "training time": [duration(one) if is_number(one) else None for one in seconds],
         "tokens of training": [run["tokens_seen"] for run in runs],
     }
     known = {name: values for name, values in measures.items() if any(value is not None for value in values)}
     rows = list(zip((run["name"] for run in runs), *known.values(), strict=True))
-    note = (
-        "Rows per second are those of the evaluation, on the machine that ran it. Time and tokens of training include "
-    )
-    note += "the models of all folds."
+    note = "Rows per second are those of the evaluation, on the machine that ran it. "
+    note += "Time and tokens of training include the models of all folds."
     return Table("Cost", ["run", *known], rows, note) if known else None
 
 
@@ -86,35 +84,25 @@ def _comparison(files: StageFiles, entry: Mapping[str, Any], metric: str, is_one
     first, second = entry["runs"]
     title = f"{second} minus {first}"
     named = f": {title}" if is_one_of_many else ""
-    rows = [
-        (
-            metric_of(name).title,
-            metric_of(name).change(outcome["difference"]),
-            " to ".join(map(metric_of(name).change, outcome["interval"])),
-            outcome["p"],
-            "better" if _is_better(name, outcome) else "worse" if outcome["p"] < SURE else "may be chance",
-        )
-        for name, outcome in entry["metrics"].items()
-    ]
+    rows = []
+    for name, outcome in entry["metrics"].items():
+        measure, difference, p = metric_of(name), outcome["difference"], outcome["p"]
+        result = "better" if (difference > 0) != measure.is_loss else "worse"
+        result = result if p < SURE else "may be chance"
+        interval = " to ".join(map(measure.change, outcome["interval"]))
+        rows.append((measure.title, measure.change(difference), interval, p, result))
     test = next(iter(entry["metrics"].values()))["test"]
-    note = f"p: {test}."
     columns = ["metric", "difference", "95% interval", "p", f"result of {second}"]
-    table = Table("Difference", columns, rows, note)
-    groups = [
-        _slice(metric_of(metric), column, by_group, entry["runs"]) for column, by_group in entry["slices"].items()
-    ]
-    changed = _changes(files, entry)
-    intro = f"{changed_rows(entry)}."
+    table = Table("Difference", columns, rows, f"p: {test}.")
+    groups = [_slice(metric_of(metric), column, some, entry["runs"]) for column, some in entry["slices"].items()]
+    settings = [(name, *map(_written, values)) for name, values in entry["settings"].items()]
+    differing = Table("Settings, data and versions", ["name", *entry["runs"]], settings) if settings else None
     return [
         Section(title, [table, _labels(entry)]),
         Section(f"Where{named}", groups, "Of many groups, some have a small p value by chance."),
-        Section(f"Changed rows{named}", [changed] if changed else [], intro),
-        Section(f"Settings that differ{named}", [_settings(entry)] if entry["settings"] else []),
+        Section(f"Changed rows{named}", [_changes(files, entry)], f"{changed_rows(entry)}."),
+        Section(f"Settings that differ{named}", [differing]),
     ]
-
-
-def _is_better(name: str, outcome: Mapping[str, Any]) -> bool:
-    return outcome["p"] < SURE and (outcome["difference"] > 0) != metric_of(name).is_loss
 
 
 def _labels(entry: Mapping[str, Any]) -> Table | None:
@@ -127,23 +115,12 @@ def _labels(entry: Mapping[str, Any]) -> Table | None:
 
 
 def _slice(named: Metric, column: str, groups: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> Table:
-    rows = [
-        (
-            one["group"],
-            one["rows"],
-            *(map(named.written, one["scores"]) if one.get("scores") else (None, None)),
-            named.change(one["difference"]) if "difference" in one else "too few rows",
-            one.get("p"),
-        )
-        for one in groups
-        if one["rows"]
-    ]
+    rows = []
+    for one in filter(operator.itemgetter("rows"), groups):
+        scores = map(named.written, one["scores"]) if one.get("scores") else (None, None)
+        difference = named.change(one["difference"]) if "difference" in one else "too few rows"
+        rows.append((one["group"], one["rows"], *scores, difference, one.get("p")))
     return Table(column, [column, "rows", *runs, "difference", "p"], rows)
-
-
-def _settings(entry: Mapping[str, Any]) -> Table:
-    rows = [(name, *map(_written, values)) for name, values in entry["settings"].items()]
-    return Table("Settings, data and versions", ["name", *entry["runs"]], rows)
 
 
 def _written(value: Any) -> str:

@@ -33,16 +33,12 @@ def _summary(files: StageFiles) -> str:
 
 def _tiles(files: StageFiles) -> list[Tile]:
     counts, statistics, results = files.manifest["counts"], files.manifest["statistics"], files.results
-    sentences = counts["sentences"] / max(counts["documents"], 1)
+    sentences, evaluated = counts["sentences"] / max(counts["documents"], 1), counts.get("examples_validation", 0)
     tiles = [
         Tile("Documents", f"{counts['documents']:,}", f"{counts.get('documents_held_out', 0):,} held out"),
         Tile("Sentences", f"{counts['sentences']:,}", f"{sentences:.3g} in a document"),
         Tile("Tokens", f"{counts['tokens']:,}", f"{percent(statistics['unknown_rate'])} unknown"),
-        Tile(
-            "Training examples",
-            f"{counts['examples_training']:,}",
-            f"{counts.get('examples_validation', 0):,} for evaluation",
-        ),
+        Tile("Training examples", f"{counts['examples_training']:,}", f"{evaluated:,} for evaluation"),
     ]
     if "tokens_per_word" in results:
         note = f"{results['split_words']:.1%} of the words are split"
@@ -96,10 +92,7 @@ def _examples(files: StageFiles) -> Section | None:
     if not examples:
         return None
     kinds = {0: "next sentence", 1: "random", None: "-"}
-    rows = [
-        (kinds[example["label"]], example["tokens"], Segments([("a", example["a"]), ("b", example["b"])]))
-        for example in examples
-    ]
+    rows = [(kinds[one["label"]], one["tokens"], Segments([("a", one["a"]), ("b", one["b"])])) for one in examples]
     table = Table("Examples", ["B is", "tokens", "segment A (first colour) and segment B (second colour)"], rows)
     intro = f"{len(rows)} of the training examples, drawn at even distances."
     intro += " The model learns whether B is the next sentence after A." if rows[0][0] != "-" else ""

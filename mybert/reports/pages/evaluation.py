@@ -1,5 +1,6 @@
 """The report of an evaluation: scores, confusions, slices, predictions."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -83,9 +84,8 @@ def score_summary(files: StageFiles, part: str, results: Mapping[str, Any]) -> s
     if has_one_answer(results, name):
         return f"{text} All rows have the same answer, so that this does not show what the model has learned."
     text += f" The best constant prediction, one answer for all rows, has {metric.written(constant)}"
-    others = {
-        model: scores[name] for model, scores in results["simple_baselines"].items() if scores.get(name) is not None
-    }
+    simple = results["simple_baselines"].items()
+    others = {model: scores[name] for model, scores in simple if scores.get(name) is not None}
     text += "".join(f"; {model}, a simple model, {metric.written(value)}" for model, value in others.items()) + ": "
     compared = {"the best constant prediction": constant, **others}
     best = max(compared, key=lambda model: -compared[model] if metric.is_loss else compared[model])
@@ -96,11 +96,8 @@ def score_summary(files: StageFiles, part: str, results: Mapping[str, Any]) -> s
 
 
 def _rate(results: Mapping[str, Any]) -> str:
-    return (
-        "predicted by folds"
-        if results["rows_per_second"] is None
-        else f"{results['rows_per_second']:,} rows per second"
-    )
+    rate = results["rows_per_second"]
+    return "predicted by folds" if rate is None else f"{rate:,} rows per second"
 
 
 def evaluation_sections(files: StageFiles, part: str, results: Mapping[str, Any]) -> list[Section]:
@@ -113,18 +110,15 @@ def evaluation_sections(files: StageFiles, part: str, results: Mapping[str, Any]
     numbering = _numbering(files, part)
     lines = list(files.predictions(part))
     table = prediction_table(f"Predictions{named}", lines, names, limit, graded)
+    scores = [_scores(results), _labels(results), _matrix(analysis)]
+    scores += [_predicted_numbers(lines)] * files.is_regression
+    kind = "regression" if files.is_regression else "several labels" if files.has_several_labels else files.task
+    errors = _ERRORS.get(kind, _ERRORS["one answer"])
     return [
-        Section(
-            f"Scores{named}",
-            [
-                *(_scores(results), _labels(results), _matrix(analysis)),
-                _predicted_numbers(lines) if files.is_regression else None,
-            ],
-            f"{counted(results['rows'], 'row')}, {_rate(results)}.",
-        ),
+        Section(f"Scores{named}", scores, f"{counted(results['rows'], 'row')}, {_rate(results)}."),
         *probability_sections(analysis, results, named),
         Section(f"Where it fails{named}", [*slices, _suspects(files, part, lines)], f"{_GROUPS} {numbering}"),
-        Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {_error_note(files)}"),
+        Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {errors}"),
     ]
 
 
@@ -134,12 +128,6 @@ def _numbering(files: StageFiles, part: str) -> str:
     source = str((data.get(part, {}).get("source") if part else settings.get("data")) or "the file")
     name = Path(source.partition("% of ")[2] or source).name
     return f"Rows have their numbers in {name}, which count lines if it has lines."
-
-
-def _error_note(files: StageFiles) -> str:
-    """What the column `error` holds."""
-    kind = "regression" if files.is_regression else "several labels" if files.has_several_labels else files.task
-    return _ERRORS.get(kind, _ERRORS["one answer"])
 
 
 def _scores(results: Mapping[str, Any]) -> Table:
@@ -169,14 +157,11 @@ def _interval(
     metric: Metric, value: float | None, interval: tuple[float, float] | None, other: float | None
 ) -> Interval | str:
     """A score on a scale from 0 to 1; empty for metrics with other scales."""
-    if (
-        metric.is_loss
-        or value is None
-        or not 0 <= value <= 1
-        or (interval and not 0 <= interval[0] <= interval[1] <= 1)
-    ):
+    if metric.is_loss or value is None:
         return ""
-    return Interval(value, *(interval or (value, value)), other)
+    low, high = interval or (value, value)
+    fits = 0 <= value <= 1 and 0 <= low <= high <= 1
+    return Interval(value, low, high, other) if fits else ""
 
 
 def _labels(results: Mapping[str, Any]) -> Table | None:
@@ -199,13 +184,8 @@ def _matrix(analysis: Mapping[str, Any]) -> Table | None:
         return None
     names, counts = [*map(visible, matrix["names"])], matrix["counts"]
     if len(names) > _MATRIX:
-        pairs = [
-            (count, names[i], names[j])
-            for i, row in enumerate(counts)
-            for j, count in enumerate(row)
-            if i != j and count
-        ]
-        most = [(true, predicted, count) for count, true, predicted in sorted(pairs, key=lambda p: -p[0])[:_LABELS]]
+        named = ((names[i], names[j], count) for i, row in enumerate(counts) for j, count in enumerate(row) if i != j)
+        most = sorted(filter(operator.itemgetter(2), named), key=lambda confusion: -confusion[2])[:_LABELS]
         return Table("Most frequent confusions", ["reference", "predicted", "count"], most)
     rows = []
     for i, (name, row) in enumerate(zip(names, counts, strict=True)):
@@ -251,16 +231,11 @@ def _suspects(files: StageFiles, part: str, lines: Sequence[Mapping[str, Any]]) 
     if not rows:
         return None
     id_name, named = rows_at(lines, {row["row"] for row in rows})
-    cells = [
-        (
-            *named.get(row["row"], (row["row"], None)),
-            *(row["reference"], row["prediction"]),
-            *(Share(row[name]) if name in row else None for name in ("probability", "confidence")),
-        )
-        for row in rows
-    ]
-    shares = ["probability of the reference", "of the prediction"]
-    columns = [id_name, "input", "reference", "prediction", *shares]
+    cells = []
+    for row in rows:
+        shares = (Share(row[name]) if name in row else None for name in ("probability", "confidence"))
+        cells.append((*named.get(row["row"], (row["row"], None)), row["reference"], row["prediction"], *shares))
+    columns = [id_name, "input", "reference", "prediction", "probability of the reference", "of the prediction"]
     count = analysis.get("suspect_rows", len(rows))
     listed = "" if count == len(rows) else f" These are the first {len(rows)}."
     written = [path.relative_to(files.folder).as_posix() for path in (files.folder / part).glob("suspects.*")]

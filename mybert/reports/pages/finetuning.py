@@ -70,13 +70,10 @@ def _data(results: dict[str, Any]) -> Section | None:
     measures = _MEASURES.items()
     rows = [(title, *(cell(split.get(name), name in _SHARES) for split in data.values())) for name, title in measures]
     labels = list(dict.fromkeys(label for split in data.values() for label in split["balance"]))
+    counts = [(visible(label), *(split["balance"].get(label, 0) for split in data.values())) for label in labels]
     tables = [
         Table("Rows", ["measure", *data], rows),
-        Table(
-            *("Labels", ["label", *data]),
-            [(visible(label), *(split["balance"].get(label, 0) for split in data.values())) for label in labels],
-            folded=len(labels) > 20,
-        ),
+        Table("Labels", ["label", *data], counts, folded=len(labels) > 20),
     ]
     if overlaps := checks.get("overlaps"):
         rows = [(o["of"], o["in"], o["rows"], o["equal"], o["near"]) for o in overlaps]

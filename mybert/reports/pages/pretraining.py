@@ -10,25 +10,25 @@ from mybert.reports.forecast import COLUMNS, compare
 from mybert.reports.pages.shared import AXES, facts, log_chart, subtitle, training_section, training_tiles
 from mybert.reports.stage_files import StageFiles
 
+_ACCURACIES = {"mlm_accuracy": "Masked-token accuracy", "nsp_accuracy": "Next-sentence accuracy"}
 _COLUMNS = 8  # evaluations shown for each sentence
 
 
 def page(files: StageFiles) -> Page:
     _, constant = files.scores
-    accuracies = {"mlm_accuracy": "Masked-token accuracy", "nsp_accuracy": "Next-sentence accuracy"}
+    options = {"as_share": True, "axes": AXES}
     charts = [
-        log_chart(
-            title, files.log, {f"eval_{name}": "held-out"}, constant=constant.get(name), as_share=True, axes=AXES
-        )
-        for name, title in accuracies.items()
+        log_chart(title, files.log, {f"eval_{name}": "held-out"}, constant=constant.get(name), **options)
+        for name, title in _ACCURACIES.items()
     ]
     losses = {
         "Masked-token loss": {"mlm_loss": "training", "eval_mlm_loss": "held-out"},
         "Next-sentence loss": {"nsp_loss": "training", "eval_nsp_loss": "held-out"},
     }
+    rows, note = compare(files.results), "Expected losses and accuracies have 95% intervals."
     sections = [
         _adaptation(files.results.get("adaptation") or {}),
-        _forecast(files),
+        Section("Forecast and result", [Table("Forecast and result", COLUMNS, rows, note) if rows else None]),
         training_section(files, losses, *charts),
         _samples(files),
         _tokens(files),
@@ -57,26 +57,14 @@ def _summary(files: StageFiles) -> str:
 
 def _tiles(files: StageFiles) -> list[Tile]:
     metrics, constant = files.scores
-    tiles = [
-        Tile(
-            title,
-            percent(metrics[name]),
-            f"on held-out text; best constant prediction {percent(constant[name])}" if name in constant else "",
-        )
-        for name, title in (("mlm_accuracy", "Masked-token accuracy"), ("nsp_accuracy", "Next-sentence accuracy"))
-        if name in metrics
-    ]
-    if "perplexity" in metrics and metrics["perplexity"] is not None:
+    tiles = []
+    for name in filter(metrics.__contains__, _ACCURACIES):
+        note = f"on held-out text; best constant prediction {percent(constant[name])}" if name in constant else ""
+        tiles.append(Tile(_ACCURACIES[name], percent(metrics[name]), note))
+    if metrics.get("perplexity") is not None:
         note = "on held-out text; the model is as uncertain as in a choice among so many equally likely tokens"
         tiles.append(Tile("Perplexity", f"{metrics['perplexity']:,.4g}", note))
     return [*tiles, *training_tiles(files.results)]
-
-
-def _forecast(files: StageFiles) -> Section:
-    """Plan and result of a run with a time budget."""
-    rows = compare(files.results)
-    note = "Expected losses and accuracies have 95% intervals."
-    return Section("Forecast and result", [Table("Forecast and result", COLUMNS, rows, note)] if rows else [])
 
 
 def _samples(files: StageFiles) -> Section | None:
@@ -88,31 +76,24 @@ def _samples(files: StageFiles) -> Section | None:
     tables = []
     words = shown[-1].get("words") or []
     if words:
-        rows = [
-            (
-                Segments([("", word["before"]), ("mark", word["word"]), ("", word["after"])]),
-                *(_asked(sample["words"][number]) for sample in shown),
-                ", ".join(f"“{token}” {share:.1%}" for token, share in word["guesses"]),
-            )
-            for number, word in enumerate(words)
-        ]
+        rows = []
+        for number, word in enumerate(words):
+            sentence = Segments([("", word["before"]), ("mark", word["word"]), ("", word["after"])])
+            guesses = ", ".join(f"“{token}” {share:.1%}" for token, share in word["guesses"])
+            rows.append((sentence, *(_asked(sample["words"][number]) for sample in shown), guesses))
         note = "The marked word is hidden from the model. Each cell has the probability of the marked word and, if it "
         note += "differs, the model's prediction."
         tables.append(Table("Masked words", ["sentence", *steps, "most likely at the end"], rows, note))
     pairs = shown[-1].get("pairs") or []
     if pairs:
-        rows = [
-            (
-                Segments([("a", pair["a"]), ("b", pair["b"])]),
-                "next sentence" if pair["is_next"] else "random",
-                *(Share(sample["pairs"][number]["probability"]) for sample in shown),
-            )
-            for number, pair in enumerate(pairs)
-        ]
-        note = "The probability of what B is."
-        tables.append(Table("Pairs", ["first and second segment", "B is", *steps], rows, note))
-    intro = "The same held-out sentences at every evaluation."
-    return Section("Predictions during training", tables, intro)
+        rows = []
+        for number, pair in enumerate(pairs):
+            segments = Segments([("a", pair["a"]), ("b", pair["b"])])
+            shares = (Share(sample["pairs"][number]["probability"]) for sample in shown)
+            rows.append((segments, "next sentence" if pair["is_next"] else "random", *shares))
+        columns = ["first and second segment", "B is", *steps]
+        tables.append(Table("Pairs", columns, rows, "The probability of what B is."))
+    return Section("Predictions during training", tables, "The same held-out sentences at every evaluation.")
 
 
 def _asked(word: dict[str, Any]) -> Share:
@@ -136,9 +117,7 @@ def _adaptation(adaptation: Mapping[str, Any]) -> Section:
         rows = [(word["piece"], " ".join(word["pieces"]), word["saved"]) for word in words]
         tables.append(Table("New words", ["word", "former word pieces", "tokens saved"], rows))
     if nearest := adaptation.get("nearest_tokens"):
-        rows = [
-            (word, " ".join(near.get("before", ())), " ".join(near.get("after", ()))) for word, near in nearest.items()
-        ]
+        rows = [(word, *(" ".join(near.get(x, ())) for x in ("before", "after"))) for word, near in nearest.items()]
         columns = ["word", "before training", "after training"]
         tables.append(Table("Nearest tokens of new words", columns, rows))
     return Section("Adaptation", tables)
@@ -146,13 +125,11 @@ def _adaptation(adaptation: Mapping[str, Any]) -> Section:
 
 def _tokens(files: StageFiles) -> Section:
     tables = []
-    for name, title, column in (
-        ("accuracy_by_frequency", "By frequency of the token", "tokens ranked by frequency"),
-        ("accuracy_by_kind", "By kind of token", "kind"),
-    ):
-        if groups := files.results.get(name):
+    titles = {"frequency": ("frequency of the token", "tokens ranked by frequency"), "kind": ("kind of token", "kind")}
+    for name, (title, column) in titles.items():
+        if groups := files.results.get(f"accuracy_by_{name}"):
             rows = [(row["name"], row["tokens"], Share(row["accuracy"])) for row in groups]
-            tables.append(Table(title, [column, "masked tokens", "accuracy"], rows))
+            tables.append(Table(f"By {title}", [column, "masked tokens", "accuracy"], rows))
     return Section("Which tokens it gets right", tables, "On the held-out documents.")
 
 

@@ -37,39 +37,23 @@ def _calibration(analysis: Mapping[str, Any]) -> Chart | None:
         f"line, the expected calibration error, is {percent(calibration['expected_calibration_error'])}."
     )
     rows = [
-        (
-            f"{b['from']:.0%} to {b['to']:.0%}",
-            b["rows"],
-            Share(b["confidence"]),
-            Share(b["accuracy"]),
-        )
+        (f"{b['from']:.0%} to {b['to']:.0%}", b["rows"], *(Share(b[name]) for name in ("confidence", "accuracy")))
         for b in bins
     ]
     table = Table("Reliability", ["confidence", "predictions", "mean confidence", "accuracy"], rows, folded=True)
     lines = {"confidence": [Line("accuracy", {b["confidence"]: b["accuracy"] for b in bins}, marked=True)]}
-    return line_chart(
-        "Are its probabilities right?",
-        lines,
-        diagonal="perfect",
-        as_share=True,
-        x_as_share=True,
-        from_zero=True,
-        note=note,
-        table=table,
-    )
+    axes: dict[str, Any] = {"diagonal": "perfect", "as_share": True, "x_as_share": True, "from_zero": True}
+    return line_chart("Are its probabilities right?", lines, note=note, table=table, **axes)
 
 
 def _precision_recall(analysis: Mapping[str, Any], named: str) -> Chart | None:
     curves = analysis.get("precision_recall")
     if not curves:
         return None
-    lines = [
-        Line(
-            f"{name} (AP {curve['average_precision']:.3g})",
-            dict(zip(curve["recall"], curve["precision"], strict=True)),
-        )
-        for name, curve in itertools.islice(curves.items(), _LINES)
-    ]
+    lines = []
+    for name, curve in itertools.islice(curves.items(), _LINES):
+        points = dict(zip(curve["recall"], curve["precision"], strict=True))
+        lines.append(Line(f"{name} (AP {curve['average_precision']:.3g})", points))
     note = "For each of the most frequent labels: to find a larger share of its rows (recall), the model must accept "
     note += "less sure predictions, of which fewer are right (precision). AP, the average precision, is 1 at best."
     title, y_label = f"Precision and recall{named}", "precision"

@@ -79,16 +79,11 @@ def _differences(results: Mapping[str, Any]) -> Table:
 def _worse(other: str, one: Mapping[str, Any], title: str) -> Table | None:
     if not one["queries"]:
         return None
-    rows = [
-        (
-            query["query"],
-            Share(0.0, f"{query['model']:.2f}"),
-            Share(0.0, f"{query[other]:.2f}"),
-            _shown(query["relevant"]),
-            _shown(query["found"]) if query["found"] else "nothing",
-        )
-        for query in one["queries"]
-    ]
+    rows = []
+    for query in one["queries"]:
+        scores = (Share(0.0, f"{query[name]:.2f}") for name in ("model", other))
+        found = _shown(query["found"]) if query["found"] else "nothing"
+        rows.append((query["query"], *scores, _shown(query["relevant"]), found))
     columns = ["query", f"{title}, model", f"{title}, {RETRIEVAL_SYSTEMS[other]}", "relevant", "found first instead"]
     note = f"Worse for {one['worse']:,} queries, better for {one['better']:,}; the largest differences first."
     return Table(f"Compared with {RETRIEVAL_SYSTEMS[other]}", columns, rows, note)
