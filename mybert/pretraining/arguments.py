@@ -57,15 +57,11 @@ def check_arguments(settings: PretrainSettings, arguments: TrainingArguments, st
 
 
 def check_schedule_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
-    """Raises a UserError for arguments that have no effect with a schedule or a time budget."""
+    """Raises a UserError for arguments that have no effect with a schedule, or contradict a time budget."""
     if IntervalStrategy.EPOCH in (arguments.eval_strategy, arguments.save_strategy, arguments.logging_strategy):
         raise UserError("with a schedule or a time budget, log, evaluate and save by steps, not by epoch")
-    if settings.time_budget is not None:
-        _check_budget_settings(settings, arguments)
-
-
-def _check_budget_settings(settings: PretrainSettings, arguments: TrainingArguments) -> None:
-    """Raises a UserError for arguments that contradict a time budget."""
+    if settings.time_budget is None:
+        return
     for name in ("max_steps", "num_train_epochs"):
         if name in given_options(settings, arguments):
             raise UserError(

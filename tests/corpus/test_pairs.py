@@ -6,7 +6,6 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from mybert.common.errors import UserError
 from mybert.corpus.examples.segment_pairs import TokenisedDocuments, full_sentences, segment_pairs
 
 
@@ -153,12 +152,6 @@ def test_a_random_segment_never_comes_from_a_document_of_equal_text():
         for p in segment_pairs(flat(documents, identities), random.Random(seed), max_tokens=8, short_seq_prob=0):
             if p.is_random:
                 assert (p.a >= 4) != (p.b >= 4)
-
-
-def test_one_distinct_document_is_refused_with_the_remedies():
-    documents = flat([[[0]], [[1]]], identities=[5, 5])
-    with pytest.raises(UserError, match=r"--split-documents N.*--negatives same-document.*--no-nsp"):
-        segment_pairs(documents, random.Random(0), max_tokens=8, short_seq_prob=0)
 
 
 def test_negatives_of_the_same_document_come_from_another_place_of_it():

@@ -269,6 +269,7 @@ def test_the_type_is_the_one_that_is_faster_in_measured_steps(plan_of, faster, h
 def test_where_bfloat16_is_emulated_no_step_is_measured_in_it(plan_of):
     asked: list = []
     assert "bf16" not in plan_of(measured(asked=asked)).choices
+    assert "bf16" not in plan_of(measured(asked=asked), fp16=True).choices, "which has no effect on the CPU"
     assert {tuple(types) for _, _, types, _ in asked} == {("float32",)}
 
 
@@ -370,7 +371,7 @@ def test_steps_are_measured_in_every_type_and_with_every_optimizer():
     )
     assert times.costs.length == 40 and times.costs.config.vocab_size == 60
     assert 0 < times.gradients["float32"] < 1 and times.gradients.keys() == set(types)
-    assert times.optimizers["muon"] > times.optimizers["adamw"] > 0 and times.evaluation > 0
+    assert times.optimizers.keys() == {"muon", "adamw"} and min(*times.optimizers.values(), times.evaluation) > 0
     rate = times.tokens_per_second("float32", "muon", 100, 2)
     assert 200 / rate == pytest.approx(200 * times.gradients["float32"] + times.optimizers["muon"])
 

@@ -157,7 +157,7 @@ def nearest_size(costs: ModelCosts) -> str:
 def types_to_compare(arguments: TrainingArguments, is_given: bool) -> list[str]:
     """The data types among which a run chooses; bfloat16 only where its products are not emulated."""
     if arguments.fp16:
-        return ["float16"]
+        return [FLOAT if arguments.device.type == "cpu" else "float16"]
     if is_given:
         return [HALF if arguments.bf16 else FLOAT]
     return [FLOAT, HALF] if bfloat16_is_faster(arguments.device) else [FLOAT]

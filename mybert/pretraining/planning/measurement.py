@@ -191,7 +191,8 @@ def _seconds(steps: Mapping[str, Callable[[int, int], int]], count: int, limit: 
                 try:
                     with contextlib.nullcontext() if len(done) > 1 else _Deadline(start + limit - spent[name]):
                         tokens = step(seen, size)
-                    _synchronize()
+                    if torch.accelerator.is_available():
+                        torch.accelerator.synchronize()
                 except _TooSlowError:
                     spent[name] = math.inf
                     continue
@@ -207,11 +208,6 @@ def _mean(measured: list[tuple[int, int, float]]) -> float:
     largest = [part for part in measured if part[0] == measured[-1][0]]
     largest = largest[1:] or largest
     return sum(seconds for *_, seconds in largest) / sum(tokens for _, tokens, _ in largest) if largest else math.inf
-
-
-def _synchronize() -> None:
-    if torch.accelerator.is_available():
-        torch.accelerator.synchronize()
 
 
 class _TooSlowError(Exception):
