@@ -1,6 +1,7 @@
 """Vector files (.npy, .parquet, .jsonl): writers that take record batches, and one reader in blocks."""
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -89,15 +90,22 @@ def _read_npy(path: Path) -> Iterator[Block]:
     vectors = np.load(path, mmap_mode="r")
     for start in range(0, len(vectors), ROWS_PER_BLOCK):
         block = np.asarray(vectors[start : start + ROWS_PER_BLOCK], dtype=np.float32)
-        yield block, lambda row, start=start: {"text_number": start + row}
+        yield block, functools.partial(_numbered, start)
+
+
+def _numbered(start: int, row: int) -> dict[str, Any]:
+    return {"text_number": start + row}
 
 
 def _read_parquet(path: Path) -> Iterator[Block]:
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS_PER_BLOCK):
-            block = batch[VECTOR].flatten().to_numpy().astype(np.float32, copy=False).reshape(len(batch), -1)
-            others = batch.drop_columns([VECTOR])
-            yield block, lambda row, others=others: others.slice(row, 1).to_pylist()[0]
+        yield from map(_parquet_block, file.iter_batches(ROWS_PER_BLOCK))
+
+
+def _parquet_block(batch: pa.RecordBatch) -> Block:
+    vectors, others = batch[VECTOR], batch.drop_columns([VECTOR])
+    block = vectors.flatten().to_numpy().astype(np.float32, copy=False).reshape(len(batch), -1)
+    return block, lambda row: others.slice(row, 1).to_pylist()[0]
 
 
 def _read_jsonl(path: Path) -> Iterator[Block]:
