@@ -33,17 +33,14 @@ def print_table(title: str, rows: Iterable[Sequence[Any]], columns: Sequence[str
     rows = [list(row) for row in rows]
     table = Table(show_header=columns is not None)
     for index in range(len(columns) if columns else max(map(len, rows), default=2)):
-        numeric = any(map(_is_number, (row[index] for row in rows if index < len(row))))
+        cells = [row[index] for row in rows if index < len(row)]
+        numeric = any(isinstance(cell, (int, float)) or _PERCENT.fullmatch(str(cell)) for cell in cells)
         table.add_column(columns[index] if columns else "", justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(format_cell, row))
     console = Console(width=line_width(sys.stdout), highlight=False, emoji=False)
     console.print(title, style="bold", markup=False, soft_wrap=True)  # a table's own title wraps at its width
     console.print(table, markup=False)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) or _PERCENT.fullmatch(str(value)) is not None
 
 
 def format_cell(value: Any) -> str:

@@ -3,7 +3,6 @@ time budget may end."""
 
 import json
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from transformers.trainer_utils import SaveStrategy
 from mybert.pretraining.clock import ClockProgress
 from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled, TokenBudget
 from mybert.pretraining.data.scheduled_batches import Schedule, ScheduledDataset, ScheduledSampler
+from mybert.pretraining.planning.budget_plan import BudgetPlan
 from mybert.pretraining.planning.flops_and_memory import Phase
 from mybert.training.objective import Course
 from mybert.training.trainer import RunTrainer
@@ -85,22 +85,13 @@ class ScheduledCourse(Course, TrainerCallback):
     Args:
         schedule: length, tokens and masking share by the share of the run.
         clock: the clock of a time budget; None counts steps.
-        expected_steps: of a run with a time budget, for the log.
-        events: with a clock, how often to log, evaluate and save: number of equal parts of the run.
-        later: with a clock, expected seconds of the evaluation, of a checkpoint and of the rest after the last step;
-            the rest on a machine without other programs.
+        plan: with a clock, that of the time budget.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        clock: ClockProgress | None = None,
-        expected_steps: int | None = None,
-        events: Mapping[str, float] | None = None,
-        later: Mapping[str, float] | None = None,
-    ):
-        self.schedule, self.clock, self._expected_steps = schedule, clock, expected_steps
-        self.events, self._later = events or {}, dict(later or {})
+    def __init__(self, schedule: Schedule, clock: ClockProgress | None = None, plan: BudgetPlan | None = None):
+        plan = plan or BudgetPlan({}, [])
+        self.schedule, self.clock, self._expected_steps = schedule, clock, max(plan.steps, 1)
+        self.events, self._later = plan.events, plan.later
         self._marks: dict[str, int] = {}  # parts of the run that are done, by event
 
     def begin(self, trainer: RunTrainer) -> None:
@@ -113,7 +104,7 @@ class ScheduledCourse(Course, TrainerCallback):
         trainer.train_dataset = ScheduledDataset(trainer.objective.examples.corpus, trainer.data_collator.masker.seed)
         trainer.add_callback(self)
         if "log" in self.events:  # the clock decides which steps are logged
-            trainer.measures.every = min(max(int((self._expected_steps or 1) / self.events["log"]), 1), _MEASURED)
+            trainer.measures.every = min(max(int(self._expected_steps / self.events["log"]), 1), _MEASURED)
         self.keep_reserve()
 
     # The share of the run
@@ -134,7 +125,7 @@ class ScheduledCourse(Course, TrainerCallback):
         if share >= 1 and step:
             return step
         # at least one step more than the next one, at which transformers would stop
-        return max(step + 2, round(step / share) if share > 0.01 else self._expected_steps or 1)
+        return max(step + 2, round(step / share) if share > 0.01 else self._expected_steps)
 
     def resumed_message(self, state: TrainerState, steps: int) -> str:
         if self.clock is None:
@@ -189,7 +180,7 @@ class ScheduledCourse(Course, TrainerCallback):
 
     def _share_of_run(self, steps: float) -> float:
         """The share of a run with a time budget: `steps` itself if below 1, otherwise of the expected steps."""
-        return steps if steps < 1 else min(steps / max(self._expected_steps or 1, 1), 1)
+        return steps if steps < 1 else min(steps / self._expected_steps, 1)
 
     # Costs
 

@@ -183,7 +183,7 @@ def _build_trainer(
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * corpus.shape.mean_length
         schedule = Schedule.of(settings, corpus.shape.longest, tokens)
-        course = ScheduledCourse(schedule, **(budget.course_options() if budget else {}))
+        course = ScheduledCourse(schedule, *((budget.clock, budget.plan) if budget else ()))
     muon = settings.optimizer == "muon"
     objective = make_objective(corpus.train, course=course, muon=muon, peak_flops=settings.peak_flops)
     with explain_unusable():

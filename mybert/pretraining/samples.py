@@ -28,7 +28,9 @@ class Samples:
         self._examples = examples.__getitems__(evenly(len(examples.corpus), _READ))
         self._rows = np.split(self._examples.input_ids, np.cumsum(self._examples.lengths)[:-1])
         self._words = self._choose_words()
-        self._pairs = self._choose_pairs()
+        labels: Any = self._examples.next_sentence_label  # None if there are no pairs
+        of_kinds = () if labels is None else [np.flatnonzero(labels == label)[: _PAIRS // 2] for label in (0, 1)]
+        self._pairs = sorted(int(index) for indices in of_kinds for index in indices)
 
     def _choose_words(self) -> list[tuple[list[int], int]]:
         """Windows of ids around different words, each with the place of its word, in the order of the examples.
@@ -55,13 +57,6 @@ class Samples:
                 windows[ids[place]] = words, ids[low:high], place - low
         easiest = sorted(windows, key=lambda answer: -windows[answer][0])[:_WORDS]
         return [(window, place) for answer, (_, window, place) in windows.items() if answer in easiest]
-
-    def _choose_pairs(self) -> list[int]:
-        """Indices of as many true as random pairs."""
-        labels = self._examples.next_sentence_label
-        if labels is None:
-            return []
-        return sorted(int(i) for label in (0, 1) for i in np.flatnonzero(labels == label)[: _PAIRS // 2])
 
     @torch.no_grad()
     def ask(self, model: nn.Module, device: torch.device) -> dict[str, list[dict[str, Any]]]:

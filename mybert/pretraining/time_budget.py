@@ -92,11 +92,6 @@ class Budget(TrainerCallback):
         if args.process_index == 0:
             self._write()
 
-    def course_options(self) -> dict[str, Any]:
-        """Further arguments of `ScheduledCourse`."""
-        plan = self.plan
-        return {"clock": self.clock, "expected_steps": plan.steps, "events": plan.events, "later": plan.later}
-
     def results(self, tokens: int, optimizer: str) -> dict[str, Any]:
         """Entries of results.json: plan and expectation, also for the `tokens` that the run has seen."""
         plan = self.plan

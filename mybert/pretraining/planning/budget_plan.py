@@ -55,7 +55,8 @@ class BudgetPlan:
         expected: its result for `tokens`.
         held_out: number of held-out examples that are evaluated; None for all.
         events: number of equal parts of the run after which it logs, evaluates and saves.
-        later: expected seconds of the evaluation, of a checkpoint and of the rest after the last step.
+        later: expected seconds of the evaluation, of a checkpoint and of the rest after the last step; the rest on a
+            machine without other programs.
         most_seconds: of training, in which the run makes as many passes over the text as are useful.
         unused: seconds by which a run of `most_seconds` ends before its budget.
     """
