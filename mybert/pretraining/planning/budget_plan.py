@@ -144,7 +144,7 @@ def make_plan(
     accumulated = arguments.gradient_accumulation_steps
     plan.speed = times.tokens_per_second(best.dtype, best.optimizer, best.batch, accumulated) * arguments.world_size
     plan.most_seconds = most_tokens_of(corpus.shape.tokens) / plan.speed
-    _plan_end(plan, settings, corpus, clock, times)
+    _plan_end(plan, corpus, clock, times)
     plan.unused = max(clock.training_seconds - plan.most_seconds, 0.0)
     clock.most = plan.most_seconds
     plan.tokens = plan.speed * clock.training_seconds
@@ -255,9 +255,7 @@ def _shown(name: str, value: Any) -> str:
 # Time after the last step
 
 
-def _plan_end(
-    plan: BudgetPlan, settings: PretrainSettings, corpus: Corpus, clock: ClockProgress, times: StepTimes
-) -> None:
+def _plan_end(plan: BudgetPlan, corpus: Corpus, clock: ClockProgress, times: StepTimes) -> None:
     """Plans evaluation, checkpoints and the report, and reserves their time."""
     evaluate, whole = 0.0, min(clock.budget, clock.seconds + plan.most_seconds)
     if corpus.validation is not None:
