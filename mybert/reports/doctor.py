@@ -26,17 +26,12 @@ def diagnose(settings: DoctorSettings) -> list[Finding]:
 
 def main(settings: DoctorSettings) -> None:
     findings = diagnose(settings)
-    fill = functools.partial(
-        textwrap.fill,
-        width=line_width(sys.stdout),
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    options = {"width": line_width(sys.stdout), "break_long_words": False, "break_on_hyphens": False}
+    fill = functools.partial(textwrap.fill, **options)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
     for finding in findings:
-        title = fill(f"{finding.badge}: {finding.title}")
+        title = fill(f"{finding.badge}: {finding.title}", subsequent_indent="  ")
         console.print(f"\n{title}", style=_COLOURS[finding.level], markup=False)
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
             console.print(fill(text, initial_indent="  ", subsequent_indent="    "), markup=False)

@@ -2,10 +2,13 @@
 
 import contextlib
 import importlib
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 from mybert.artifacts.manifest import REPORT, REPORTS
+from mybert.common.errors import quoted_command
+from mybert.common.quantities import counted
 from mybert.reports.stage_files import StageFiles, explain_missing, read_stage
 
 LEVELS = ("red", "amber", "green")
@@ -63,13 +66,9 @@ def findings_of(files: StageFiles) -> list[Finding]:
 
 def summary_line(findings: list[Finding]) -> str:
     """How many findings there are of each level, as a sentence."""
-    counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
-    names = {
-        "red": ("problem", "problems"),
-        "amber": ("warning", "warnings"),
-        "green": ("check passed", "checks passed"),
-    }
-    said = [f"{count} {names[level][count != 1]}" for level, count in counts.items() if count]
+    counts = Counter(finding.level for finding in findings)
+    ends = {"red": ("problem", ""), "amber": ("warning", ""), "green": ("check", " passed")}
+    said = [f"{counted(counts[level], noun)}{end}" for level, (noun, end) in ends.items() if counts[level]]
     return f"{', '.join(said)}." if said else "No findings: this stage has no checks, or its log is still too short."
 
 
@@ -92,7 +91,7 @@ def warning_lines(folder: Path) -> list[str]:
     """The titles of the problems and warnings of a stage, below a line that counts them; empty if there are none."""
     with contextlib.suppress(Exception):  # the output is complete, and writing the report has warned of it
         if findings := [finding for finding in findings_of(read_stage(folder)) if finding.level != "green"]:
-            name = f'"{folder}"' if " " in str(folder) else folder  # the command can be copied
-            count = f"{summary_line(findings).rstrip('.')}; `mybert doctor {name}` says what to do:"
+            command = quoted_command("mybert", "doctor", str(folder))
+            count = f"{summary_line(findings).rstrip('.')}; `{command}` says what to do:"
             return [count, *(f"  {finding.badge}: {finding.title}" for finding in findings)]
     return []

@@ -65,7 +65,7 @@ def interval(expected: Mapping[str, float], name: str, digits: int) -> str:
 def _remark(expected: Mapping[str, float], name: str, value: float) -> str:
     """Whether a metric is better or worse than its 95% interval; empty if it is inside."""
     gain = (expected[name] - value) * (1 if name == "mlm_loss" else -1)
+    if gain < -expected[f"{name}_error"]:
+        return _WORSE
     is_bound = expected["mlm_loss"] >= expected["mlm_loss_highest"]
-    if abs(gain) <= expected[f"{name}_error"] or (is_bound and gain > 0):
-        return ""
-    return "better than expected" if gain > 0 else _WORSE
+    return "better than expected" if gain > expected[f"{name}_error"] and not is_bound else ""

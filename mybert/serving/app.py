@@ -50,13 +50,8 @@ class Service:
         self._authorization = None if api_key is None else f"Bearer {api_key}".encode()
         self.in_progress, self.is_stopping, self._bytes = 0, False, 0
         self.metrics = Metrics(lambda: self.in_progress, lambda: self._batcher.tokens)
-        self._batcher = Batcher(
-            served.compute,
-            served.max_tokens_per_batch,
-            settings.max_tokens,
-            settings.max_wait / 1000,
-            self.metrics.computed,
-        )
+        limits = served.max_tokens_per_batch, settings.max_tokens, settings.max_wait / 1000
+        self._batcher = Batcher(served.compute, *limits, self.metrics.computed)
         self._threads = ThreadPoolExecutor(2, "requests")
         self._handlers = handlers(served)
         endpoints = {path: _Endpoint(self, path, handler) for path, handler in self._handlers.items()}

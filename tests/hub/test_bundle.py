@@ -249,13 +249,6 @@ def test_the_model_of_an_unfinished_run_is_refused(bundle, checkpoint):
     assert not {"provenance.json", "model.fp16.safetensors"} & files.keys(), "not published in another file either"
 
 
-def test_all_reasons_are_given_at_once(bundle, checkpoint):
-    (checkpoint / "tokenizer.json").unlink()
-    (checkpoint / "old.pt").write_bytes(b"")
-    message = refusal(bundle)
-    assert "tokenizer.json" in message and "old.pt" in message and message.count("\n  - ") == 2
-
-
 def test_only_line_feeds_end_a_token_of_the_vocabulary_file(checkpoint):
     pieces = sorted(vocabulary := MyBertTokenizer.from_pretrained(checkpoint).get_vocab(), key=vocabulary.get)
     MyBertTokenizer([*pieces[:-2], "\u2028", "\x85"]).save_pretrained(checkpoint)

@@ -101,11 +101,9 @@ PLATEAU = {"results/metrics/mlm_accuracy": 0.055}
 CONSTANT = {"accuracy": 0.95, "f1_macro": 0.49}  # accuracy may be higher by chance, macro F1 shows the one label
 FEW_QUERIES = {"results/pairs": {"held_out_queries": 11}}
 FAULTS = [
-    ("pretrain", "plateau", "red", PLATEAU),
     ("pretrain", "plateau", "amber", {"results/metrics/mlm_accuracy": 0.07}),
     ("pretrain", "next-sentence", "red", next_sentence(0.49, 0.55, 0.52)),
     ("pretrain", "next-sentence", "amber", next_sentence(0.5, 0.6, 0.56)),
-    ("pretrain", "evaluation-set", "red", {"results/metrics/mlm_tokens": 90}),
     ("pretrain", "evaluation-set", "amber", {"results/metrics": {}}),
     ("pretrain", "overfitting", "red", held_out(4.0, 3.0, 3.2, 3.4)),
     ("pretrain", "converged", "amber", held_out(6.0, 5.0, 4.2, 3.6)),
@@ -126,7 +124,6 @@ FAULTS = [
     ("pretrain", "speed", "amber", pretraining_log(free_cores=1.1, threads=2)),
     ("pretrain", "planned-speed", "amber", budget(planned=10_000)),
     ("pretrain", "forecast", "amber", budget(accuracy=0.5)),
-    ("finetune", "overfitting", "amber", {"log": evaluation_log(eval_loss=[0.4, 0.5, 0.7])}),
     # three epochs, the default
     ("finetune", "converged", "amber", {"log": evaluation_log(eval_loss=[2.6, 1.8, 1.5])}),
     ("finetune", "learning-rate-low", "red", {"log": training_log(losses(0.70, 0.69), rate=1e-8, ratio=1e-7)}),
@@ -144,17 +141,13 @@ FAULTS = [
     ("finetune", "learned", "amber", part(metrics={"accuracy": 0.52}, intervals_95={"accuracy": [0.48, 0.56]})),
     ("finetune", "learned", "amber", part(metrics={"accuracy": 1.0}, constant_baselines={"accuracy": 1.0})),
     ("finetune", "simple-model", "amber", part(simple_baselines={"bag of words": {"accuracy": 0.88}})),
-    ("finetune", "simple-model", "amber", part(simple_baselines={"bag of words": {"accuracy": 0.985}})),
     ("finetune", "rows", "red", part(rows=20)),
     ("finetune", "rows", "amber", part(rows=90)),
-    ("finetune", "truncation", "amber", part(rows_cut=200)),
-    ("finetune", "truncation", "amber", part(rows_cut=200) | {"analysis/slices": {}}),
     ("finetune", "calibration", "amber", {"analysis/calibration/expected_calibration_error": 0.3}),
     ("finetune", "left-out", "amber", part(rows_left_out=7)),
     ("finetune", "beside-start", "amber", search()),
     ("finetune", "beside-start", "amber", search(task="reranking", before=0.2)),
     ("finetune", "beside-start", "amber", search(task="reranking", before=0.2, after=0.2 + 1e-16)),
-    ("finetune", "held-out-queries", "amber", search() | FEW_QUERIES),
     ("finetune", "documents", "amber", search() | {"results/documents": 8, "results/pairs": {"mined": {"span": 20}}}),
     ("evaluate", "beside-bm25", "amber", search(bm25=[-0.4, -0.1])),
     ("evaluate", "beside-bm25", "amber", search(bm25=[-0.1, 0.2])),
@@ -164,7 +157,6 @@ FAULTS = [
     ("corpus", "removed-marks", "amber", {"results/removed_marks": 0.02, "results/equal_words": [["में", "मैं"]]}),
     ("corpus", "leaks", "red", {"results/shared_spans/found": 200}),
     ("corpus", "leaks", "amber", {"results/shared_spans/found": 40}),
-    ("corpus", "duplicates", "amber", {"manifest/counts/documents_duplicate": 400}),
     ("corpus", "truncation", "amber", {"manifest/counts/tokens_cut": 90_000}),
     ("corpus", "evaluation-set", "amber", {"manifest/counts/examples_validation": 10}),
     ("corpus", "evaluation-set", "amber", {"manifest/counts/examples_validation": 4000}),
@@ -352,7 +344,7 @@ def test_the_last_lines_of_a_command_name_what_the_report_warns_of(good_run, tmp
     assert titles == [f"  {marked[finding.level]}: {finding.title}" for finding in found] != []
     assert lines[good_run] == []
     spaced = folder.rename(tmp_path / "a run")
-    assert f'`mybert doctor "{spaced}"`' in closing_lines(spaced)
+    assert f"`mybert doctor '{spaced}'`" in closing_lines(spaced)
 
 
 def test_files_that_cannot_be_judged_do_not_fail_a_command_that_has_ended(tmp_path):

@@ -64,13 +64,9 @@ class Bundle:
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
         return {path.relative_to(self.folder).as_posix(): path for path in paths}
 
-    def hashes(self) -> dict[str, str]:
-        """Name → SHA-256."""
-        return {name: fingerprint(path) for name, path in self.files().items()}
-
     def content_tag(self) -> str:
         """A tag derived from the content of all files but the card."""
-        hashes = {name: value for name, value in self.hashes().items() if name != CARD}
+        hashes = {name: fingerprint(path) for name, path in self.files().items() if name != CARD}
         return f"mybert-{hashlib.sha256(json.dumps(hashes).encode()).hexdigest()[:12]}"
 
     @property

@@ -5,6 +5,7 @@ of the branch could download a mixture of two models.
 """
 
 import contextlib
+import filecmp
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import filter_repo_objects
 
 from modeling_mybert.configuration_mybert import names_mybert
-from mybert.artifacts.manifest import fingerprint
 from mybert.artifacts.staging import report_full_disk
 from mybert.common.errors import UserError
 from mybert.inference.checkpoint import head_of
@@ -70,12 +70,10 @@ def publish(bundle: Bundle, settings: PushSettings, pin: str) -> Published:
     size = sum(path.stat().st_size for path in files.values())
     load = f"revision={pin!r}, trust_remote_code=True"
     with hub_errors("the repository is unchanged"):
+        added = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
         commit = api.create_commit(
             settings.repo_id,
-            [
-                *(CommitOperationAdd(name, str(path)) for name, path in files.items()),
-                *(CommitOperationDelete(name) for name in stale),
-            ],
+            [*added, *map(CommitOperationDelete, stale)],
             commit_message=f"{head_of(bundle.config)}: weights, code, tokenizer and card",
             commit_description=f"{len(files)} files, {size:,} bytes. Load with {load}.",
             revision=settings.revision,
@@ -132,13 +130,9 @@ def _holds_mybert(api: HfApi, repo_id: str, revision: str | None, names: list[st
 def check_upload(bundle: Bundle, settings: PushSettings, published: Published, home: Path) -> None:
     """Downloads the commit into the empty cache of `home` and compares every byte."""
     snapshot = Path(snapshot_download(settings.repo_id, revision=published.commit, cache_dir=home / "hub"))
-    differing = [
-        name
-        for name, sha256 in bundle.hashes().items()
-        if not (snapshot / name).is_file() or fingerprint(snapshot / name) != sha256
-    ]
-    if differing:
-        raise UserError(f"the downloaded files differ from those sent: {', '.join(differing)}")
+    _, differing, missing = filecmp.cmpfiles(bundle.folder, snapshot, bundle.files(), shallow=False)
+    if differing or missing:
+        raise UserError(f"the downloaded files differ from those sent: {', '.join(differing + missing)}")
 
 
 def set_tags(bundle: Bundle, settings: PushSettings, published: Published) -> None:

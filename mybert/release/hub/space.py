@@ -50,10 +50,7 @@ def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
     """
     folder.mkdir()
     model = settings.repo_id.rpartition("/")[2]
-    (folder / "app.py").write_text(_APP.format(model=model), encoding="utf-8", newline="\n")
-    (folder / "requirements.txt").write_text(
-        "".join(f"{line}\n" for line in requirements()), encoding="utf-8", newline="\n"
-    )
+    needed = "".join(f"{line}\n" for line in requirements())
     header = {
         "title": in_metadata(model),
         "sdk": "gradio",
@@ -63,10 +60,10 @@ def write_space(bundle: Bundle, settings: PushSettings, folder: Path) -> None:
         "models": [settings.repo_id],
         **({"license": settings.license} if settings.license else {}),
     }
-    text = f"\nThe demo of {settings.repo_id}, made by `mybert push --space`.\n"
-    (folder / CARD).write_text(
-        f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n{text}", encoding="utf-8", newline="\n"
-    )
+    about = f"\nThe demo of {settings.repo_id}, made by `mybert push --space`.\n"
+    card = f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n{about}"
+    for name, text in (("app.py", _APP.format(model=model)), ("requirements.txt", needed), (CARD, card)):
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
     shutil.copytree(bundle.folder, folder / "models" / model, ignore=shutil.ignore_patterns(CARD))
     others = (Path(file).parent for file in (modeling_mybert.__file__, tokenization.__file__))
     for source in (Path(__file__).parents[2], *others):
@@ -107,12 +104,8 @@ def running(folder: Path) -> Iterator[str]:
         tempfile.TemporaryDirectory() as scratch,
         (Path(scratch) / "log").open("w+", encoding="utf-8", newline="\n") as log,
     ):
-        environment = clean_environment() | {
-            "HF_HOME": scratch,
-            "HF_HUB_OFFLINE": "1",
-            "GRADIO_SERVER_PORT": str(port),
-        }
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "GRADIO_TEMP_DIR": scratch}
+        environment = clean_environment() | {"HF_HOME": scratch, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {"GRADIO_SERVER_PORT": str(port), "GRADIO_TEMP_DIR": scratch}
         command = [sys.executable, "-u", "app.py"]
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
