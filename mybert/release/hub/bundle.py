@@ -101,7 +101,11 @@ def make_bundle(settings: PushSettings, folder: Path) -> Bundle:
     _limit_length(bundle)
     _complete_code(bundle)
     _add_handler(bundle)
-    _add_provenance(bundle, {name: records.record(manifest) for name, manifest in chain.items()}, gaps)
+    if Path(MANIFEST) not in files:
+        gaps = [f"without {MANIFEST}, the card does not describe the training data"]
+    bundle.notes += gaps
+    if chain:
+        write_json(folder / PROVENANCE, {name: records.record(manifest) for name, manifest in chain.items()})
     copied = [path.relative_to(folder) for path in bundle.files().values()]
     _refuse(source, list(content_problems(folder, copied, () if settings.name_sources else records.local)))
     return bundle
@@ -203,16 +207,6 @@ def _add_handler(bundle: Bundle) -> None:
     for name, text in texts.items():
         if not (bundle.folder / name).exists():
             (bundle.folder / name).write_text(text, encoding="utf-8", newline="\n")
-
-
-def _add_provenance(bundle: Bundle, chain: dict[str, dict[str, Any]], gaps: list[str]) -> None:
-    """Adds the manifests of corpus, tokenizer and parent models, as far as they were found."""
-    if not (bundle.folder / MANIFEST).is_file():
-        bundle.notes.append(f"without {MANIFEST}, the card does not describe the training data")
-        return
-    bundle.notes += [f"{gap}; the card does not describe its training data" for gap in gaps]
-    if chain:
-        write_json(bundle.folder / PROVENANCE, chain)
 
 
 def _modification_times(folder: Path, files: Iterable[Path]) -> list[tuple[int, int]]:

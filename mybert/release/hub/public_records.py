@@ -59,7 +59,7 @@ def manifest_chain(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
         elif not os.path.exists(path):
             reason = "was not found; relative paths start at the current folder"
         if is_model(name) or name.rpartition("/")[2] in _FOLDERS:
-            gaps.append(f"{name} ({entry['path']}) {reason}")
+            gaps.append(f"{name} ({entry['path']}) {reason}; the card does not describe its training data")
         return False
 
     return {name: manifest for name, _, manifest in behind(read_manifest(folder), is_known)}, gaps

@@ -54,7 +54,9 @@ def push(settings: PushSettings) -> Published | None:
                     flush=True,
                 )
                 sentence = verify_bundle(bundle, reference)
-            pin = _pin(settings, bundle)
+            pin = settings.revision  # where no tag can be set
+            if not (settings.create_pr or settings.pull_request):
+                pin = settings.tag or bundle.content_tag()
             card = make_card(bundle, settings, pin, sentence)
             space = Path(scratch) / "space"
             if settings.space is not None:
@@ -66,7 +68,9 @@ def push(settings: PushSettings) -> Published | None:
                 bundle.notes.append(f"Space {settings.space}: {size:,} bytes with the model")
         if settings.dry_run:
             _print_plan(bundle, settings)
-            print(f"\n{_without_examples(str(card))}\n")
+            sections = str(card).rstrip().split("\n## ")  # without those that are much the same for every model
+            shown = "\n## ".join(section for section in sections if not section.startswith(_LONG_SECTIONS))
+            print(f"\n{shown}\n\nnot shown: the sections {' and '.join(_LONG_SECTIONS)} of the card\n")
             if missing := [f"--{name}" for name in ("license", "language") if not getattr(settings, name)]:
                 print(f"the card lacks metadata: add {' and '.join(missing)}")
             if not settings.example and (advice := _EXAMPLES.get(card.data.get("pipeline_tag"))):
@@ -95,13 +99,6 @@ def make_card(bundle: Bundle, settings: PushSettings, pin: str, sentence: str) -
         ) from error
 
 
-def _pin(settings: PushSettings, bundle: Bundle) -> str:
-    """The revision that the card loads: a tag of this upload, or the branch where no tag can be set."""
-    if settings.create_pr or settings.pull_request:
-        return settings.revision
-    return settings.tag or bundle.content_tag()
-
-
 def verify_bundle(bundle: Bundle, reference: Path) -> str:
     """Verifies the bundle before the upload, writes its outputs to `reference`; returns a sentence for the card."""
     classes = bundle.auto_classes
@@ -126,13 +123,6 @@ def verify_upload(bundle: Bundle, settings: PushSettings, published: Published, 
         verify(settings.repo_id, reference, bundle.auto_classes, revision=published.commit, home=home)
     except UserError as error:
         raise UserError(f"commit {commit} is complete, but {error}; do not use it") from error
-
-
-def _without_examples(card: str) -> str:
-    """The card without the sections that are much the same for every model, and their names."""
-    sections = card.rstrip().split("\n## ")
-    shown = [section for section in sections if not section.startswith(_LONG_SECTIONS)]
-    return "\n## ".join(shown) + f"\n\nnot shown: the sections {' and '.join(_LONG_SECTIONS)} of the card"
 
 
 def _print_plan(bundle: Bundle, settings: PushSettings) -> None:

@@ -68,8 +68,12 @@ def held_out_losses(files: StageFiles) -> list[tuple[int, float]]:
 
 def not_converged(files: StageFiles) -> Iterator[Finding]:
     losses = held_out_losses(files)
-    if len(losses) < 3 or files.manifest.get("complete") is False or _is_learned(files):
+    if len(losses) < 3 or files.manifest.get("complete") is False:
         return
+    trained, metric = files.logged("loss"), files.results.get("metric", "")
+    is_perfect = metric_of(metric).is_share and files.evaluations[-1].get(f"eval_{metric}") == 1
+    if is_perfect or (trained and trained[-1] <= _LEARNED * trained[0]):
+        return  # more steps gain nothing
     step, last = losses[-1]
     start, before = next((one for one in reversed(losses) if one[0] <= 0.75 * step), losses[0])
     gain, falls_to_the_end = -_change(before, last), last == min(value for _, value in losses)
@@ -82,13 +86,6 @@ def not_converged(files: StageFiles) -> Iterator[Finding]:
         f"Train for more than {step:,} steps. A new run with twice as many steps shows how much the loss still falls."
     )
     yield judged("converged", level, titles, evidence, remedy)
-
-
-def _is_learned(files: StageFiles) -> bool:
-    """Whether the training loss is almost 0 or the held-out score is perfect, so that more steps gain nothing."""
-    losses, metric = files.logged("loss"), files.results.get("metric", "")
-    is_perfect = metric_of(metric).is_share and files.evaluations[-1].get(f"eval_{metric}") == 1
-    return is_perfect or (bool(losses) and losses[-1] <= _LEARNED * losses[0])
 
 
 def learning_rate(files: StageFiles) -> Iterator[Finding]:
@@ -168,7 +165,11 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     early = max(4, len(losses) // 4)
     lowest = itertools.accumulate(losses, min)
     jump = max(loss / max(least, 1e-9) for loss, least in zip(losses[:early], lowest, strict=False))
-    warmup = _warmup_share(files)
+    warmup = files.manifest.get("choices", {}).get("warmup_steps")
+    if not is_number(warmup):
+        warmup = rates.index(max(rates)) / len(rates)
+    elif warmup >= 1:
+        warmup /= files.training[-1]["step"]
     evidence = f"The learning rate rises in the first {warmup:.1%} of the steps. "
     evidence += f"In the first quarter the training loss is at most {jump:.2f} times its value before."
     first = [entry.get("update_ratio") for entry in files.training[:early]]
@@ -179,15 +180,6 @@ def warmup_too_short(files: StageFiles) -> Iterator[Finding]:
     lower = "" if advises_rate(files) else ", or a lower --learning-rate"
     remedy = f"Use --warmup-steps 0.1 (a tenth of the steps){lower}."
     yield judged("warm-up", "amber" if is_short else "green", titles, evidence, remedy)
-
-
-def _warmup_share(files: StageFiles) -> float:
-    """The share of the steps in which the learning rate rises: as recorded, or else by the logged rates."""
-    warmup = files.manifest.get("choices", {}).get("warmup_steps")
-    if is_number(warmup):
-        return warmup if warmup < 1 else warmup / files.training[-1]["step"]
-    rates = files.logged("learning_rate")
-    return rates.index(max(rates)) / len(rates)
 
 
 def slow(files: StageFiles) -> Iterator[Finding]:
@@ -209,7 +201,12 @@ def slow(files: StageFiles) -> Iterator[Finding]:
         problems.append("find the program that competes for the machine, or whether it is throttled")
     if used and statistics.median(used) < (least := _least_share(files)):
         evidence += f" Models of this width reach {least / _FAR_BELOW:.0%}." if least != _LOW_MFU else ""
-        problems += _remedies(files, competition)
+        shares = files.logged("optimizer_share")
+        if shares and (share := statistics.median(shares)) > _OPTIMIZER:
+            larger = "use larger batches (--max-tokens-per-batch), or --optimizer adamw"
+            problems.append(f"the optimizer takes {share:.0%} of the time: {larger}")
+        elif not competition:
+            problems.append("use larger batches, --bf16 on hardware that has it, or more --dataloader-num-workers")
     if idle and statistics.median(idle) > _IDLE:
         problems.append("fill batches by --max-tokens-per-batch, so that processes have equal work")
     titles = "The speed is even and fits the machine", "The run is far below this machine's speed"
@@ -225,18 +222,6 @@ def _least_share(files: StageFiles) -> float:
     if is_gpu or arguments.get("bf16") or arguments.get("fp16") or not is_number(width):
         return 0.0 if is_gpu and is_number(width) and width < max(_REACHED) else _LOW_MFU
     return _FAR_BELOW * next((share for size, share in _REACHED.items() if width <= size), max(_REACHED.values()))
-
-
-def _remedies(files: StageFiles, competition: str) -> Iterator[str]:
-    """For a low speed, by its log; none if other programs are the reason."""
-    shares = files.logged("optimizer_share")
-    if shares and statistics.median(shares) > _OPTIMIZER:
-        yield (
-            f"the optimizer takes {statistics.median(shares):.0%} of the time: use larger batches "
-            "(--max-tokens-per-batch), or --optimizer adamw"
-        )
-    elif not competition:
-        yield "use larger batches, --bf16 on hardware that has it, or more --dataloader-num-workers"
 
 
 def competing_programs(files: StageFiles) -> str:

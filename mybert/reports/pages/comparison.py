@@ -57,11 +57,9 @@ def page(files: StageFiles) -> Page:
 
 
 def _scores(runs: Sequence[Mapping[str, Any]]) -> Table:
-    names = list(runs[0]["metrics"])
-    rows = [
-        (run["name"], *(Share(0.0, metric_of(name).written(run["metrics"][name])) for name in names)) for run in runs
-    ]
-    return Table("Every score", ["run", *(metric_of(name).title for name in names)], rows)
+    metrics = {name: metric_of(name) for name in runs[0]["metrics"]}
+    rows = [(run["name"], *(Share(0.0, one.written(run["metrics"][n])) for n, one in metrics.items())) for run in runs]
+    return Table("Every score", ["run", *(one.title for one in metrics.values())], rows)
 
 
 def _cost(runs: Sequence[Mapping[str, Any]]) -> Table | None:

@@ -107,7 +107,10 @@ def evaluation_sections(files: StageFiles, part: str, results: Mapping[str, Any]
     limit = _PACKED // max(1, len(files.parts))
     names = _NUMBERS if files.is_regression else _ANSWERS.get(files.task, _ANSWERS["text-classification"])
     graded = not files.is_regression
-    numbering = _numbering(files, part)
+    data, settings = files.results.get("data") or {}, files.results.get("settings") or {}
+    source = str((data.get(part, {}).get("source") if part else settings.get("data")) or "the file")
+    name = Path(source.partition("% of ")[2] or source).name  # held-out rows keep the numbers of the training file
+    numbering = f"Rows have their numbers in {name}, which count lines if it has lines."
     lines = list(files.predictions(part))
     table = prediction_table(f"Predictions{named}", lines, names, limit, graded)
     scores = [_scores(results), _labels(results), _matrix(analysis)]
@@ -120,14 +123,6 @@ def evaluation_sections(files: StageFiles, part: str, results: Mapping[str, Any]
         Section(f"Where it fails{named}", [*slices, _suspects(files, part, lines)], f"{_GROUPS} {numbering}"),
         Section(f"Every row{named}", [table], f"Choose a header to sort. {numbering} {errors}"),
     ]
-
-
-def _numbering(files: StageFiles, part: str) -> str:
-    """What the numbers of rows count; held-out rows keep those of the training file."""
-    data, settings = files.results.get("data") or {}, files.results.get("settings") or {}
-    source = str((data.get(part, {}).get("source") if part else settings.get("data")) or "the file")
-    name = Path(source.partition("% of ")[2] or source).name
-    return f"Rows have their numbers in {name}, which count lines if it has lines."
 
 
 def _scores(results: Mapping[str, Any]) -> Table:

@@ -20,21 +20,17 @@ def page(files: StageFiles) -> Page:
         return Page("Evaluation report", subtitle(files), [], [], facts(files))
     metric, title = results["metric"], metric_title(results["metric"])
     worse = files.analysis().get("worse", {})
-    tiles = [
-        Tile(f"{title}: {RETRIEVAL_SYSTEMS[name]}", f"{results[name][metric]:.3f}", _note(results, name))
-        for name in RETRIEVAL_SYSTEMS
-        if name in results
-    ]
+    tiles = []
+    for name, shown in RETRIEVAL_SYSTEMS.items():
+        if name in results:
+            interval = results["intervals_95"][name][metric]
+            note = "95% interval {:.3f} to {:.3f}".format(*interval) if interval else ""
+            tiles.append(Tile(f"{title}: {shown}", f"{results[name][metric]:.3f}", note))
     sections = [
         Section("Scores", [_scores(results, title), _differences(results)], "Means over the queries."),
         Section("Where the model is worse", [_worse(name, one, title) for name, one in worse.items()]),
     ]
     return Page("Evaluation of retrieval", subtitle(files), tiles, sections, facts(files), _summary(results))
-
-
-def _note(results: Mapping[str, Any], name: str) -> str:
-    low, high = results["intervals_95"][name][results["metric"]] or (None, None)
-    return "" if low is None else f"95% interval {low:.3f} to {high:.3f}"
 
 
 def _summary(results: Mapping[str, Any]) -> str:
@@ -69,8 +65,7 @@ def _differences(results: Mapping[str, Any]) -> Table:
         for other, of in results.get(of_system, {}).items():
             names = f"{RETRIEVAL_SYSTEMS[system]} minus {RETRIEVAL_SYSTEMS[other]}"
             for name, one in of.items():
-                low, high = one["interval"] or (None, None)
-                interval = "-" if low is None else f"{low:+.3f} to {high:+.3f}"
+                interval = "{:+.3f} to {:+.3f}".format(*one["interval"]) if one["interval"] else "-"
                 rows.append((names, metric_title(name), f"{one['mean']:+.3f}", interval))
     columns = ["difference", "metric", "mean", "95% interval"]
     return Table("Differences", columns, rows, "The same queries are drawn for both.", folded=True)
