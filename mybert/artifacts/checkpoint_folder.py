@@ -36,7 +36,9 @@ def check_checkpoint(name: str) -> None:
     check_name(name)
     folder = Path(name)
     if folder.is_dir():
-        check_folder(name, folder if (folder / CONFIG).is_file() else _encoder_folder(folder))
+        inner = folder / _first_module(folder, "path")  # of a sentence-transformers checkpoint
+        is_inner = (inner / CONFIG).is_file() and not (folder / CONFIG).is_file()
+        check_folder(name, inner if is_inner else folder)
 
 
 def check_trainable(name: str) -> None:
@@ -48,12 +50,6 @@ def check_trainable(name: str) -> None:
             f"checkpoint {name} has int8 weights, which cannot be trained; name the checkpoint that it was quantised "
             "from"
         )
-
-
-def _encoder_folder(folder: Path) -> Path:
-    """The folder of the encoder of a sentence-transformers checkpoint; `folder` of other checkpoints."""
-    inner = folder / _first_module(folder, "path")
-    return inner if (inner / CONFIG).is_file() else folder
 
 
 def _first_module(folder: Path, field: str) -> str:

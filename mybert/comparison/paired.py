@@ -167,8 +167,10 @@ def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict
 
     With several runs, a row is right in a run or not; its error is the share of wrong runs.
     """
-    before, after = (np.mean([errors_of(task, rows) for rows in runs], axis=0) for runs in (one, other))
-    good, bad = ("better", "worse") if task.main_metric == "pearson" else ("right", "wrong")
+    are_numbers = task.main_metric == "pearson"
+    by_side = [[np.array(task.errors(run.predictions, run.references)) for run in runs] for runs in (one, other)]
+    before, after = (np.mean([errors if are_numbers else errors > 0 for errors in runs], axis=0) for runs in by_side)
+    good, bad = ("better", "worse") if are_numbers else ("right", "wrong")
     changed = []
     for place in np.argsort(-np.abs(after - before), kind="stable").tolist():
         if before[place] == after[place]:
@@ -184,9 +186,3 @@ def changes(task: Task, one: Sequence[Rows], other: Sequence[Rows]) -> list[dict
             }
         )
     return changed
-
-
-def errors_of(task: Task, rows: Rows) -> list[float]:
-    """0 for a right prediction, 1 for a wrong one; of numbers the absolute error."""
-    errors = task.errors(rows.predictions, rows.references)
-    return errors if task.main_metric == "pearson" else [float(error > 0) for error in errors]

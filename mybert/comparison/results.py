@@ -67,6 +67,8 @@ def _comparison(
 ) -> dict[str, Any]:
     by_metric = differences(task, first.rows, side.rows, settings.bootstrap, settings.seed)
     right = sum(row["became"] in ("right", "better") for row in changed)
+    one, other = (dict(_facts(each)) for each in (first, side))
+    names = [name for name in one | other if name in one.keys() & other.keys() or not name.startswith(_EVALUATION)]
     return {
         "runs": [first.name, side.name],
         "metrics": {name: value._asdict() for name, value in by_metric.items()},
@@ -74,7 +76,7 @@ def _comparison(
         "became_wrong": len(changed) - right,
         "labels": labels(task, first.rows, side.rows),
         "slices": slices(task, metric, first.rows, side.rows, settings.slices, settings.seed),
-        "settings": _differing(first, side),
+        "settings": {name: [one.get(name), other.get(name)] for name in names if one.get(name) != other.get(name)},
     }
 
 
@@ -84,6 +86,8 @@ def _side(task: Task, side: Side) -> dict[str, Any]:
     values = {name: [run[name] for run in run_scores] for name in run_scores[0]}
     trained = side.training.results if side.training else {}
     parts = [part for name in ("best", "folds") if (part := trained.get(name))]
+    log = side.training.log if side.training else ()
+    shown = ("step", "loss", "eval_loss", f"eval_{trained.get('metric')}")
     cost = {name: sum(part[name] for part in parts) if parts else None for name in ("seconds", "tokens_seen")}
     return {
         "name": side.name,
@@ -94,29 +98,12 @@ def _side(task: Task, side: Side) -> dict[str, Any]:
         "parameters": (side.training or side).manifest.get("counts", {}).get("parameters"),
         "training_seconds": cost["seconds"],
         "tokens_seen": cost["tokens_seen"],
-        "curve": _curve(side),
+        "curve": [{name: entry[name] for name in shown if name in entry} for entry in log],
     }
 
 
-def _curve(side: Side) -> list[dict[str, float]]:
-    """Step, loss and metrics of the evaluations of a fine-tuning."""
-    names = ("step", "loss", "eval_loss")
-    metric = f"eval_{side.training.results.get('metric')}" if side.training else ""
-    return [
-        {name: entry[name] for name in (*names, metric) if name in entry}
-        for entry in (side.training.log if side.training else ())
-    ]
-
-
-def _differing(one: Side, other: Side) -> dict[str, list[Any]]:
-    """The settings, arguments of training and data that differ, as [first, second]."""
-    first, second = (dict(_facts(side)) for side in (one, other))
-    both = first.keys() & second.keys()
-    names = [name for name in dict.fromkeys([*first, *second]) if name in both or not name.startswith(_EVALUATION)]
-    return {name: [first.get(name), second.get(name)] for name in names if first.get(name) != second.get(name)}
-
-
 def _facts(side: Side) -> Iterator[tuple[str, Any]]:
+    """The settings, arguments of training and data of a run."""
     stage = side.training
     evaluation = None if stage and side.manifest is stage.manifest else side.manifest.get("settings")
     for group, values in (

@@ -50,7 +50,8 @@ class Rows(NamedTuple):
     def select(self, order: Sequence[int]) -> "Rows":
         """The rows in another order."""
         names = ("predictions", "references", "inputs", "places")
-        return self._replace(**{name: [getattr(self, name)[place] for place in order] for name in names})
+        taken: dict[str, Any] = {name: [getattr(self, name)[place] for place in order] for name in names}
+        return self._replace(**taken)
 
 
 @dataclass
@@ -136,16 +137,10 @@ def _side(run: str, part: str, settings: CompareSettings) -> Side:
         return Side(run, rows)
     files = read_stage(first)
     evaluation = files.results.get(part, {}) if files.stage == "finetune" else files.results
-    training = files if files.stage == "finetune" else _training_of(files)
-    return Side(run, rows, files.task, evaluation, training, files.manifest)
-
-
-def _training_of(files: StageFiles) -> StageFiles | None:
-    """The fine-tuning of an evaluated model, if its folder is there."""
     model = Path(str(files.manifest.get("settings", {}).get("model", "")))
-    if not (model / MANIFEST).is_file() or not (model / RESULTS).is_file() or not (model / HISTORY).is_file():
-        return None
-    return read_stage(model)
+    is_there = all((model / name).is_file() for name in (MANIFEST, RESULTS, HISTORY))
+    training = files if files.stage == "finetune" else read_stage(model) if is_there else None
+    return Side(run, rows, files.task, evaluation, training, files.manifest)
 
 
 def _read(path: Path, part: str, settings: CompareSettings) -> Rows:
