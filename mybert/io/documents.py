@@ -96,9 +96,6 @@ def _read(
     name = source.name
     if source.kind == PYTHON_DOCS:
         yield from (Document(text, name, number, {}, "row") for text, number in python_documents(name))
-    elif source.kind in ("dataset", "hub"):
-        records = _dataset_records(source, column, with_other_columns)
-        yield from _texts(records, name, column, problems)
     elif source.kind == ".txt":
         with open_text(name) as file:
             has_json, lines = _has_json_lines(file) if name == STDIN else (False, file)
@@ -109,8 +106,7 @@ def _read(
             else:
                 yield from _paragraphs(lines, name, plain_text == "file", problems)
     else:
-        records = READERS[source.kind](name, column, only_text=not with_other_columns)
-        yield from _texts(records, name, column, problems)
+        yield from _texts(records_of(source, column, not with_other_columns), name, column, problems)
 
 
 def _has_json_lines(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
@@ -123,17 +119,15 @@ def _has_json_lines(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
     return bool(head) and head[-1].lstrip().startswith("{") and is_json(head[-1]), chain(head, lines)
 
 
-def open_dataset(source: Source) -> Any:
-    """The rows of a data set of the Hub, streamed, or of a folder written by `save_to_disk`."""
-    return open_hub(source.name, streaming=True) if source.kind == "hub" else open_saved(source.name)
-
-
-def _dataset_records(source: Source, column: TextColumn, with_other_columns: bool) -> Iterator[Record]:
-    """Rows of a data set."""
-    data = open_dataset(source)
-    if data.column_names is not None:
+def records_of(source: Source, column: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
+    """The records of a source that is no plain text; see `READERS` for the other arguments."""
+    if source.kind in READERS:
+        yield from READERS[source.kind](source.name, column, only_text=only_text)
+        return
+    data: Any = open_hub(source.name, streaming=True) if source.kind == "hub" else open_saved(source.name)
+    if column is not None and data.column_names is not None:
         column.check(source.name, data.column_names)
-        data = data if with_other_columns else data.select_columns([column.name])
+        data = data.select_columns([column.name]) if only_text else data
     yield from (Record(number, fields, unit="row") for number, fields in enumerate(data, 1))
 
 

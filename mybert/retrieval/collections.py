@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mybert.common.errors import UserError, short, short_list
-from mybert.io.documents import Document, Problems, open_dataset, read_documents
+from mybert.io.documents import Document, Problems, read_documents, records_of
 from mybert.io.files import STDIN, file_format, is_unicode, open_text
-from mybert.io.record_formats import DELIMITERS, READERS, Record, TextColumn, header_delimiter, read_table
-from mybert.io.sources import Source, find_sources
+from mybert.io.record_formats import DELIMITERS, READERS, TextColumn, header_delimiter, read_table
+from mybert.io.sources import PYTHON_DOCS, Source, find_sources
 from mybert.rows.labels import is_missing
 from mybert.rows.tables import usual_columns
 
@@ -35,7 +35,6 @@ _TREC = ("<doc", "<top", "<?xml")  # other texts may begin with another tag
 _TOPIC = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"(?ims)<(\w+)[^<>]*>(.*?)(?=^\s*<\w|<(?:num|title|desc|narr)\b|\Z)")
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
-_DATA_SETS = ("dataset", "hub")
 _TOPIC_WORDS = re.compile(r"^\s*(Number|Topic|Description):", re.IGNORECASE)
 
 
@@ -213,21 +212,15 @@ def _untagged(content: str) -> str:
 
 
 def _table(source: Source, problems: Problems, given: Mapping[str, str]) -> Iterator[_Row]:
-    columns: dict[str, Any] = next((record.fields for record in _peek(source) if record.fields), {})
+    has_columns = source.kind not in (".txt", PYTHON_DOCS)
+    first = itertools.islice(records_of(source), 100) if has_columns else ()
+    columns: dict[str, Any] = next((record.fields for record in first if record.fields), {})
     text = given.get("text") or next(iter(usual_columns(columns, _TEXTS)), "text")
     column = TextColumn(text, f"expected a column for the text, such as {', '.join(_TEXTS[:3])}")
     documents = read_documents([source.name], text_column=column, errors=problems.errors, with_other_columns=True,
                                plain_text="line", skipped=problems.skipped)  # fmt: skip
     for document, key, title, _ in with_ids_and_titles(documents, given):
         yield key, title, document.text, document.place
-
-
-def _peek(source: Source) -> Iterable[Record]:
-    """The first records of a source with columns."""
-    if source.kind in _DATA_SETS:
-        rows = itertools.islice(open_dataset(source), 1)
-        return (Record(number, row, unit="row") for number, row in enumerate(rows))
-    return itertools.islice(READERS[source.kind](source.name), 100) if source.kind in READERS else ()
 
 
 def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str], errors: str = "strict") -> Judgements:
@@ -270,11 +263,10 @@ def read_judgements(name: str, queries: Iterable[str], documents: Iterable[str],
 
 def _judgements(name: str, problems: Problems) -> Iterator[tuple[str, str, str, Any]]:
     """Place, query, document and grade of each row."""
-    kind, records = file_format(name).kind, None
-    if not Path(name).is_file() and (source := find_sources([name])[0]).kind in _DATA_SETS:
-        records = (Record(number, row, unit="row") for number, row in enumerate(open_dataset(source), 1))
-    elif kind in READERS and kind not in DELIMITERS:
-        records = READERS[kind](name)
+    source = Source(name, file_format(name).kind) if Path(name).is_file() else find_sources([name])[0]
+    kind, records = source.kind, None
+    if kind not in DELIMITERS and (kind in READERS or kind in ("dataset", "hub")):
+        records = records_of(source)
     else:
         with open_text(name) as file:
             first = next((line for line in file if line.strip()), "")

@@ -30,7 +30,15 @@ from mybert.retrieval.balance import balance
 from mybert.retrieval.collections import OF_DOCUMENTS, Judgements, Texts, read_judgements, read_texts
 from mybert.retrieval.encoder import Encoder, Reranker
 from mybert.retrieval.passages import DocumentVectors
-from mybert.retrieval.ranking import METRICS, RERANKED, combined, interval_of_mean, reranked, score_ranking
+from mybert.retrieval.ranking import (
+    METRICS,
+    RERANKED,
+    combined,
+    interval_of_mean,
+    reranked,
+    score_ranking,
+    shown_interval,
+)
 from mybert.retrieval.words import Words, best_rows
 from mybert.tasks.options import pairs
 from mybert.tasks.settings import EvaluateSettings
@@ -252,8 +260,7 @@ def _print(results: dict[str, Any]) -> None:
     for system, title in RETRIEVAL_SYSTEMS.items():
         if system not in results:
             continue
-        low, high = results["intervals_95"][system][METRICS[0]] or (None, None)
-        interval = "-" if low is None else f"{low:.3f} to {high:.3f}"
+        interval = shown_interval(results["intervals_95"][system][METRICS[0]])
         rows.append((title, *(f"{results[system][name]:.3f}" for name in METRICS), interval))
     print(f"{results['rows']:,} queries, {results['documents']:,} documents, language of BM25: {results['language']}")
     columns = ("ranked by", *map(metric_title, METRICS), "95% interval")

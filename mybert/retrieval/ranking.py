@@ -81,6 +81,11 @@ def _discounted(gains: np.ndarray) -> float:
     return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
 
 
+def shown_interval(interval: Sequence[float] | None) -> str:
+    """An interval in a printed table."""
+    return "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+
+
 def interval_of_mean(
     values: np.ndarray, samples: int, seed: int, is_bounded: bool = True
 ) -> tuple[float, float] | None:

@@ -87,8 +87,7 @@ def retrieval_data(pairs: Pairs) -> DatasetDict:
             columns[f"negative_{number + 1}"] = [pair.negatives[number] for pair in chosen]
         tables["pairs"] = Dataset.from_dict(columns)
     if pairs.scored:
-        names = ("query", "passage", "score")
-        tables["scored"] = Dataset.from_dict(dict(zip(names, map(list, zip(*pairs.scored, strict=True)), strict=True)))
+        tables["scored"] = Dataset.from_list([pair._asdict() for pair in pairs.scored])
     return DatasetDict(tables)
 
 

@@ -27,7 +27,7 @@ from mybert.inference.checkpoint import explain_unreadable
 from mybert.retrieval.collections import OF_DOCUMENTS, read_texts
 from mybert.retrieval.kinds import Kind, Retrieval, kind_of
 from mybert.retrieval.pairs import ROLES, Pairs, judged_pairs, read_pairs
-from mybert.retrieval.ranking import interval_of_mean
+from mybert.retrieval.ranking import interval_of_mean, shown_interval
 from mybert.retrieval.trainer import METRIC, HeldOutReranking
 from mybert.retrieval.words_channel import planned_dimensions
 from mybert.tasks.options import pairs as pairs_of
@@ -284,8 +284,7 @@ def _print_scores(job: Job, scores: dict[str, dict[str, Any]]) -> None:
     for name, key in names.items():
         if key not in scores:
             continue
-        interval = scores[key]["intervals_95"][METRIC]
-        shown = "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+        shown = shown_interval(scores[key]["intervals_95"][METRIC])
         rows.append((name, format_cell(scores[key]["metrics"][METRIC]), shown))
     print_table(title, rows, ("", "nDCG@10", "95% interval"))
 
