@@ -1,11 +1,8 @@
 """Entities in tags: their scores as in CoNLL's scorer and in seqeval's strict mode, and the wrong ones as text."""
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
-from seqeval import scheme as seqeval_schemes
-from seqeval.scheme import Entities
 
 from modeling_mybert.entities_mybert import Entity, Mark, TagSet, entity_spans
 from mybert.tasks.bootstrap_scores import Scorer, Scores
@@ -18,30 +15,36 @@ def find(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark]) -> list[
 
 def find_strict(sentences: Iterable[Sequence[str]], marks: Mapping[str, Mark], scheme: str) -> list[frozenset[Entity]]:
     """The entities of each sentence whose tags follow the scheme, as in seqeval's strict mode."""
-    if scheme == "IO":  # any tags follow it
-        return find(sentences, marks)
-    has_single = any(mark.position == "S" for mark in marks.values())
-    kinds = {kind: str(number) for number, kind in enumerate(dict.fromkeys(mark.kind for mark in marks.values()))}
-    names = {number: kind for kind, number in kinds.items()}
-    scheme = scheme if scheme in ("IOB1", "IOB2", "IOE1", "IOE2") else "IOBES"
-    entities = []
-    for tags in sentences:
-        parts = [[mark.position, kinds[mark.kind]] if mark else [] for mark in map(marks.get, tags)]
-        for start, end, _ in () if has_single or scheme != "IOBES" else entity_spans(tags, marks):
-            if end - start == 1 and parts[start][0] == "B":  # in B, I, E without a letter for single words
-                parts[start][0] = "S"
-        plain = tuple("-".join(part) if part else "O" for part in parts)
-        entities.append(frozenset((start, end, names[kind]) for start, end, kind in _find_strict(plain, scheme)))
-    return entities
+    if scheme in ("IOB1", "IOE1"):
+        return [_between_equals(tags, marks, *(("B", -1) if scheme == "IOB1" else ("E", 1))) for tags in sentences]
+    single = "S" if any(mark.position == "S" for mark in marks.values()) else "B"
+
+    def follows(tags: Sequence[str]) -> bool:
+        inside = "I" * (len(tags) - 1)
+        usual = {"IO": f"I{inside}", "IOB2": f"B{inside}", "IOE2": f"{inside}E"}
+        expected = usual.get(scheme, f"B{inside[1:]}E" if inside else single)
+        return "".join(marks[tag].position for tag in tags) == expected
+
+    return [
+        frozenset(span for span in entity_spans(tags, marks) if follows(tags[slice(*span[:2])])) for tags in sentences
+    ]
 
 
-@functools.lru_cache(1 << 18)  # several scores need the same entities, and seqeval is slow
-def _find_strict(tags: tuple[str, ...], scheme: str) -> frozenset[Entity]:
-    if scheme == "IOE1":  # seqeval's does not find all; it is IOB1 read from the end
-        mirrored = _find_strict(tuple(tag.replace("E", "B") for tag in reversed(tags)), "IOB1")
-        return frozenset((len(tags) - end, len(tags) - start, kind) for start, end, kind in mirrored)
-    entities = Entities([list(tags)], getattr(seqeval_schemes, scheme)).entities[0]
-    return frozenset((entity.start, entity.end, entity.tag) for entity in entities)
+def _between_equals(tags: Sequence[str], marks: Mapping[str, Mark], letter: str, side: int) -> frozenset[Entity]:
+    """Entities in IOB1 and IOE1, whose letter stands beside another entity of the type; a stray one is outside.
+
+    seqeval finds no entity of one word with the letter if the letter on its other side is stray.
+    """
+    outside = Mark("O", "")
+    parts = [*(marks.get(tag, outside) for tag in tags), outside]  # the last one is also before the first
+    stray = [part.position == letter and parts[at + side].kind != part.kind for at, part in enumerate(parts[:-1])]
+    spans = entity_spans(["" if bad else tag for bad, tag in zip(stray, tags, strict=True)], marks)
+    stray.append(False)
+    return frozenset(
+        (start, end, kind)
+        for start, end, kind in spans
+        if not (end - start == 1 and parts[start].position == letter and stray[start - side])
+    )
 
 
 def scorer(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], tags: TagSet) -> Scorer:
