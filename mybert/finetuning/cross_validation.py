@@ -9,17 +9,23 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from transformers import PreTrainedModel
 
-from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import RESULTS, write_json
 from mybert.common.metrics import metric_of
 from mybert.common.quantities import duration
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.recipes import Run
-from mybert.finetuning.training import MODEL, Job, build_trainer, few_amounts, is_finished, train_few, train_run
+from mybert.finetuning.training import (
+    MODEL,
+    Job,
+    build_trainer,
+    few_amounts,
+    is_finished,
+    train_few,
+    train_run,
+    trained_model,
+)
 from mybert.inference.logits import logits_of
-from mybert.inference.task_checkpoint import new_model
 from mybert.tasks.features import ROW
 from mybert.training.trainer import RunTrainer
 
@@ -131,7 +137,7 @@ def _train_fold(
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RESULTS, few_amounts(log))
     else:
-        model = _trained(own, run, folder, trainer)
+        model = train_run(own, run, folder, trainer)[1] or trained_model(own, folder / MODEL)
     model.eval()
     features = job.task.features(held_out.rows, job.tokenizer, training=False)
     logits = logits_of(model, job.task, job.tokenizer, features)
@@ -145,11 +151,3 @@ def _train_fold(
     if job.arguments.process_index == 0:
         print(f"{name}: {job.task.title(metric)} {score}, {seconds}", flush=True)
     job.stop.check(job.arguments, name)
-
-
-def _trained(job: Job, run: Run, folder: Path, trainer: RunTrainer | None) -> PreTrainedModel:
-    _, model = train_run(job, run, folder, trainer)
-    if model is None:  # trained before the run was killed
-        task = dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(folder / MODEL)))
-        model = new_model(task, str(folder / MODEL))
-    return model.to(job.arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import EvalPrediction, PreTrainedConfig
 
 from modeling_mybert.operations_mybert import at_least_one
-from mybert.finetuning.soft_labels import TEACHER_LOGITS, SoftLabels, outside_positions
+from mybert.finetuning.soft_labels import OUTSIDE, SPANS, TEACHER_LOGITS, SoftLabels
 from mybert.tasks.base import Task
 from mybert.training.objective import Objective
 from mybert.training.trainer import RunTrainer
@@ -50,8 +50,10 @@ class Finetuning(Objective):
             part.eval()  # Trainer sets the whole model to training mode before every batch
         if TEACHER_LOGITS not in inputs:
             return compute(inputs, with_outputs)
-        inputs = outside_positions(inputs)
-        logits = inputs.pop(TEACHER_LOGITS)
+        logits = inputs[TEACHER_LOGITS]
+        inputs = {  # answer positions of unlabelled rows are ignored
+            name: x.where(x >= 0, OUTSIDE) if name in SPANS else x for name, x in inputs.items() if x is not logits
+        }
         loss, outputs = compute(inputs, True)
         assert self._soft_labels is not None  # its collator has added the logits
         soft = self._soft_labels.loss(outputs, logits) / self._soft_items * self.trainer.loss_scale

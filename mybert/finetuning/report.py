@@ -1,6 +1,7 @@
 """The results of a fine-tuning: evaluates the best model and writes results.json, curves, history and manifest."""
 
 import dataclasses
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -28,11 +29,10 @@ from mybert.evaluation.evaluate import (
 from mybert.finetuning.cross_validation import cost_of_folds
 from mybert.finetuning.recipes import print_summaries, summarise
 from mybert.finetuning.summary import check_data
-from mybert.finetuning.training import MODEL, RUNS, Job, Outcome
+from mybert.finetuning.training import MODEL, RUNS, Job, Outcome, trained_model
 from mybert.inference.logits import logits_of
-from mybert.inference.task_checkpoint import load_finetuned, new_model
+from mybert.inference.task_checkpoint import load_finetuned
 from mybert.tasks.base import Task
-from mybert.tasks.features import ROW
 from mybert.tasks.reading import row_digests
 from mybert.tasks.settings import PredictorSettings
 from mybert.training.curves import CURVES, Panel, draw_curves
@@ -41,7 +41,6 @@ from mybert.training.run_folder import RunFolder
 _CALIBRATED = ".calibrated"  # temporary subfolder of a run
 _MOVED = ".moved"  # the model of a run while its files are moved into the output folder
 _TEMPERATURES = (0.05, 20.0)
-_IGNORED = -100
 _AMOUNTS = ("steps", "best_step", "seconds", "tokens_seen", "flops")
 
 
@@ -56,10 +55,7 @@ def write_results(job: Job, outcome: Outcome, folder: RunFolder) -> None:
     if (run / _MOVED).is_dir():  # a killed run is resumed here
         _move_files(run / _MOVED, output)
     place = run / MODEL if (run / MODEL).is_dir() else output  # also already moved
-    model = outcome.models.get(best) or new_model(
-        dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(place))), str(place)
-    )
-    model.to(arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers
+    model = outcome.models.get(best) or trained_model(job, place)
     task = dataclasses.replace(job.task, config=cast(MyBertConfig, model.config))
     if place != output:
         if settings.calibrate and "temperature" not in results[best]:
@@ -121,8 +117,10 @@ def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict[str, A
 
     Called once, also if the run is resumed: the temperature of a scaled head is 1.
     """
-    features = job.data.validation_features
-    temperature = fit_temperature(*labelled_logits(logits_of(model, task, job.tokenizer, features), features))
+    features, rows = job.data.validation_features, job.data.splits["validation"].rows
+    assert features is not None  # `--calibrate` has been refused otherwise
+    logits = logits_of(model, task, job.tokenizer, features)
+    temperature = fit_temperature(*class_probabilities(task, logits, features, rows))
     scale_head(model, temperature)
     model.save_pretrained(run / _CALIBRATED)
     result["temperature"] = temperature
@@ -130,13 +128,13 @@ def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict[str, A
     write_json(run / RESULTS, result)
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+def fit_temperature(probabilities: Sequence[Sequence[float]], labels: Sequence[int]) -> float:
     """The temperature by which logits must be divided for the least cross-entropy of the labels.
 
-    Args:
-        logits: (n, classes).
-        labels: (n,) class ids.
+    Their softmax is given, of rows that may have different numbers of choices.
     """
+    with np.errstate(divide="ignore"):  # log 0 of choices that a row does not have
+        logits = np.log(np.array(list(itertools.zip_longest(*probabilities, fillvalue=0.0))).T)
 
     def loss(logarithm: float) -> float:
         return -log_softmax(logits / np.exp(logarithm), axis=1)[np.arange(len(labels)), labels].mean()
@@ -144,33 +142,17 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=np.log(_TEMPERATURES), method="bounded").x))
 
 
-def labelled_logits(logits: Sequence[np.ndarray], features: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """The mean logits and the class of each labelled row or word, over its windows or tokens, as in predictions.
-
-    Args:
-        logits: of `logits_of`.
-        features: of a task, with labels.
-
-    Returns:
-        (n, classes) and (n,); the logit of a choice that a row does not have is -inf.
-    """
-    words = features["words"][:] if "words" in features.column_names else [0] * len(features)
-    ids = features["input_ids"][:]
-    if isinstance(ids[0][0], list):  # of each choice; the collator may have added some
-        most = max(map(len, ids))
-        pairs = zip(logits, map(len, ids), strict=True)
-        logits = [np.pad(row[:n], (0, most - n), constant_values=-np.inf) for row, n in pairs]
-    labelled, classes, owners = [], [], []
-    for values, label, row, word in zip(logits, features["labels"][:], features[ROW][:], words, strict=True):
-        label = np.atleast_1d(label)
-        kept = np.flatnonzero(label != _IGNORED)
-        labelled.append(np.atleast_2d(values)[kept].astype(np.float64))
-        classes.append(label[kept])
-        owners += [(row, one) for one in np.broadcast_to(word, label.shape)[kept].tolist()]
-    _, first, place, times = np.unique(owners, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    sums = np.zeros((len(first), labelled[0].shape[1]))
-    np.add.at(sums, place.ravel(), np.concatenate(labelled))
-    return sums / times[:, None], np.concatenate(classes)[first]
+def class_probabilities(
+    task: Task, logits: Sequence[np.ndarray], features: Dataset, rows: Dataset
+) -> tuple[list[Sequence[float]], list[int]]:
+    """The probabilities of the classes or choices of each row or word, and the place of the right one."""
+    references, of_words = task.references(rows), task.tag_probabilities(logits, features, rows)
+    if of_words is not None:
+        return [*itertools.chain(*of_words)], [task.label2id[tag] for tags in references for tag in tags]
+    scores = [prediction["scores"] for prediction in task.decode(logits, features, rows)]
+    if isinstance(scores[0], list):
+        return scores, references
+    return [[*some.values()] for some in scores], [task.label2id[name] for name in references]
 
 
 def scale_head(model: PreTrainedModel, temperature: float) -> None:

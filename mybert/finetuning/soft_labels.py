@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 TEACHER_LOGITS = "teacher_logits"
 _STORED = "teacher_logits.parquet"
-_SPANS = ("start_positions", "end_positions")
-_OUTSIDE = 2**31 - 1  # a position that the head for spans ignores
+SPANS = ("start_positions", "end_positions")
+OUTSIDE = 2**31 - 1  # a position that the head for spans ignores
 _LEAST = -1e4  # a logit whose probability is zero
 
 
@@ -113,7 +113,7 @@ class SoftLabels:
     def without_labels(self, features: Dataset, logits: list[np.ndarray], labelled: Features) -> Dataset:
         """Features of unlabelled rows with targets that the loss ignores; in regression, the teacher's predictions."""
         if self.kind == "spans":
-            columns: dict[str, list[Any]] = dict.fromkeys(_SPANS, [-100] * len(features))
+            columns: dict[str, list[Any]] = dict.fromkeys(SPANS, [-100] * len(features))
         elif self.kind == "value":
             columns = {"labels": [float(value[0]) for value in logits]}
         elif self.kind == "labels":
@@ -198,9 +198,3 @@ def stored_logits(folder: Path) -> list[np.ndarray] | None:
 
 def remove_logits(folder: Path) -> None:
     (folder / _STORED).unlink(missing_ok=True)
-
-
-def outside_positions(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the model, with answer positions of unlabelled rows that the loss ignores."""
-    spans = {name: inputs[name].where(inputs[name] >= 0, _OUTSIDE) for name in _SPANS if name in inputs}
-    return {**inputs, **spans}

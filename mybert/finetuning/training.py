@@ -1,5 +1,6 @@
 """One run of a fine-tuning: train, keep the best checkpoint, write its model and numbers into the run's folder."""
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -13,6 +14,7 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import RESULTS, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
@@ -128,6 +130,12 @@ def train_run(
             shutil.rmtree(checkpoint)
     processes.wait_for_everyone()
     return json.loads((folder / RESULTS).read_text(encoding="utf-8")), model
+
+
+def trained_model(job: Job, folder: Path) -> PreTrainedModel:
+    """The model in `folder`, which was trained before the run was killed or is sharded."""
+    task = dataclasses.replace(job.task, config=MyBertConfig.from_pretrained(str(folder)))
+    return new_model(task, str(folder)).to(job.arguments.device)  # type: ignore[arg-type]  # decorated by transformers
 
 
 def train_few(job: Job, run: Run, saved: str) -> tuple[PreTrainedModel, list[dict[str, Any]]]:

@@ -20,7 +20,7 @@ from mybert.evaluation.analysis import check_slices, groups_of_column, intervals
 from mybert.evaluation.confidence import confidences, reliability
 from mybert.evaluation.evaluate import write_errors
 from mybert.finetuning import report
-from mybert.finetuning.report import fit_temperature, labelled_logits
+from mybert.finetuning.report import class_probabilities, fit_temperature
 from mybert.finetuning.summary import giveaway_words
 from mybert.io.record_formats import read_json_lines
 from mybert.rows.splits import Split
@@ -47,28 +47,29 @@ def test_the_temperature_of_scaled_logits_is_found():
     logits = generator.normal(size=(20_000, 3))
     labels = np.array([generator.choice(3, p=row) for row in softmax(logits, axis=1)])
     for scale in (0.5, 1.0, 4.0):
-        assert fit_temperature(scale * logits, labels) == pytest.approx(scale, rel=0.05)
-
-
-WORDS = {"labels": [[-100, 1, 0], [1]], "words": [[-1, 0, 1], [0]], "input_ids": [[1, 5, 6], [7]], "row": [0, 1]}
-WINDOWS = {"labels": [1, 1, 0], "input_ids": [[1], [2], [3]], "row": [0, 0, 1]}
-CHOICES = {"labels": [1, 0], "input_ids": [[[1], [2]], [[3]] * 3], "row": [0, 1]}
-TOKENS = {"labels": [[1, 1, 0]], "words": [[0, 0, 1]], "input_ids": [[5, 6, 7]], "row": [0]}  # two of the first word
+        assert fit_temperature(softmax(scale * logits, axis=1), labels) == pytest.approx(scale, rel=0.05)
 
 
 @pytest.mark.parametrize(
-    ("columns", "logits", "expected", "labels"),
+    ("name", "rows", "features", "logits", "expected", "right"),
     [
-        (WORDS, [np.arange(8.0).reshape(4, 2), np.ones((3, 2))], [[2, 3], [4, 5], [1, 1]], [1, 0, 1]),
-        (WINDOWS, [np.array([0.0, 2.0]), np.array([4.0, 0.0]), np.array([1.0, 1.5])], [[2, 1], [1, 1.5]], [1, 0]),
+        ("token", {"tokens": [["x", "y"]], "tags": [["b", "a"]]}, {"words": [[-1, 0, 0, 1]]},
+         [[[9, 0], [0, 2], [4, 0], [1, 1.5]]], [[2, 1], [1, 1.5]], [1, 0]),
+        ("text", {"text": ["x", "y"], "label": ["b", "a"]}, {"row": [0, 0, 1]},
+         [[0, 2], [4, 0], [1, 1.5]], [[2, 1], [1, 1.5]], [1, 0]),
         # the last logit of the first row is of a choice that the collator has added
-        (CHOICES, [np.array([0.5, 1.5, 0.5]), np.array([3.0, 1.0, 2.0])], [[0.5, 1.5, -np.inf], [3, 1, 2]], [1, 0]),
-        (TOKENS, [np.array([[0.0, 2.0], [4.0, 0.0], [1.0, 1.5]])], [[2, 1], [1, 1.5]], [1, 0]),
+        ("choice", {"choices": [[*"xy"], [*"xyz"]], "label": ["B", "A"]}, {}, [[0.5, 1.5, 0.5], [3, 1, 2]],
+         [[0.5, 1.5], [3, 1, 2]], [1, 0]),
     ],
-)
-def test_each_row_and_each_labelled_word_is_calibrated_by_its_mean_logits(columns, logits, expected, labels):
-    found = labelled_logits(logits, Dataset.from_dict(columns))
-    assert [values.tolist() for values in found] == [expected, labels]
+)  # fmt: skip
+def test_each_row_and_each_word_is_calibrated_by_its_mean_logits(name, rows, features, logits, expected, right):
+    task = task_of("multiple-choice" if name == "choice" else f"{name}-classification", choice_labels="letters")
+    task = task.with_labels(["a", "b"], problem_type="single_label_classification")
+    features = Dataset.from_dict({"row": [0], **features})
+    found, places = class_probabilities(task, list(map(np.array, logits)), features, Dataset.from_dict(rows))
+    assert places == right
+    for one, values in zip(found, expected, strict=True):
+        assert list(one) == pytest.approx(softmax(values).tolist())
 
 
 @pytest.mark.parametrize(

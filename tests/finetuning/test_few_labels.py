@@ -189,17 +189,17 @@ def test_few_rows_are_trained_for_few_labels_and_predicted_by_folds(
     before = (tmp_path / "out/model.safetensors").read_bytes()
     assert cli.main(words(rows, "--resume")) == 0
     assert (tmp_path / "out/model.safetensors").read_bytes() == before
-    for option in (["--num-train-epochs", "1"], ["--validation-share", "0.2"], ["--freeze", "encoder"]):
-        assert cli.main(words(rows, "--overwrite", "--max-steps", 2, *option)) == 0
-        assert not read_results(tmp_path / "out")["few_labels"]
 
 
-@pytest.mark.parametrize("name", ["adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"])
-def test_an_argument_that_few_labels_would_ignore_trains_as_usual(tmp_path, name):
+ORDINARY = dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "num_train_epochs"), 0.5)
+
+
+@pytest.mark.parametrize(("name", "value"), [*ORDINARY.items(), ("validation_share", 0.2), ("freeze", "encoder")])
+def test_an_option_that_few_labels_would_ignore_trains_as_usual(tmp_path, name, value):
     settings = FinetuneSettings(task="sentiment", model="m", train="rows.csv", output=str(tmp_path))
     arguments = FinetuningArguments(output_dir=str(tmp_path))
     assert few_labels.may_be_few(settings, arguments)
-    setattr(arguments, name, 0.5)
+    setattr(arguments if name in ORDINARY else settings, name, value)
     assert not few_labels.may_be_few(settings, arguments)
 
 
@@ -333,6 +333,7 @@ def test_only_trainers_that_train_start_trackers_with_the_lock_and_before_anythi
     given = words(opinions, *options.split(), "--report-to", "tensorboard", "--overwrite")
     assert cli.main(given) == 0
     assert list(dict.fromkeys(names)) == started
+    assert read_results(tmp_path / "out")["few_labels"] == (not started)
     warning = "warning: no effect on few labels: --fp16, --report-to"
     assert (warning in capsys.readouterr().out) == (not started)
     if not started:

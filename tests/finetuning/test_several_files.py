@@ -53,13 +53,9 @@ def test_exports_are_read_beside_other_rows(tmp_path, name, several):
     labels = [["good", "long"], ["bad", "long"], ["good"]] if several else ["good", "bad", "good"]
     assert split.rows["label"][:] == labels
     assert len(list(split.given())) == 3
-
-
-@pytest.mark.parametrize("name", exports([]))
-def test_an_export_alone_has_single_labels(tmp_path, name):
-    write_files(tmp_path, exports([("a dull film", ["bad"]), ("a great book", ["good"])]))
-    split = read_splits([str(tmp_path / name)], task_of(problem="single-label"))
-    assert split.rows["label"][:] == ["bad", "good"]
+    if not several:
+        alone = read_splits([str(tmp_path / name)], task_of(problem="single-label"))
+        assert alone.rows["label"][:] == ["bad", "good"]
 
 
 def test_choices_of_several_files_are_counted_by_the_names_of_columns_in_one(write_rows, finetune):

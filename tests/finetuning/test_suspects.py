@@ -40,9 +40,11 @@ def test_single_labels_are_those_of_confident_learning():
     assert len({*order} & {*np.flatnonzero(given != true)}) > 0.7 * len(order)
 
 
+SEVERAL = [{"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}}] * 9
+
+
 def test_several_labels_and_choices_have_suspects():
-    several = [{"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}} for _ in range(9)]
-    (suspect,) = find_suspects(several, [["a"]] * 8 + [["a", "b"]])
+    (suspect,) = find_suspects(SEVERAL, [["a"]] * 8 + [["a", "b"]])
     assert (suspect.row, suspect.answer.word, suspect.answer.own) == (8, "b", pytest.approx(0.1))
     choices = [{"choice": 0, "scores": [0.9, 0.1]} for _ in range(9)]
     assert [suspect.row for suspect in find_suspects(choices, [0] * 8 + [1])] == [8]
@@ -54,9 +56,8 @@ def test_labels_that_the_model_has_not_learned_are_no_suspects():
     references = ["a"] * 8 + ["b"]
     assert [suspect.row for suspect in find_suspects(one, references)] == [8]
     assert not find_suspects(one, references, unlearned=["b"])
-    several = [{"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}} for _ in range(9)]
-    assert not find_suspects(several, [["a"]] * 8 + [["a", "b"]], unlearned=["b"])
-    assert [one.row for one in find_suspects(several, [["a"]] * 8 + [["b"]], unlearned=["b"])] == [8]  # a is predicted
+    assert not find_suspects(SEVERAL, [["a"]] * 8 + [["a", "b"]], unlearned=["b"])
+    assert [one.row for one in find_suspects(SEVERAL, [["a"]] * 8 + [["b"]], unlearned=["b"])] == [8]  # a is predicted
 
 
 def sentences_of(draw, strength: float) -> tuple[list[dict], list[list[str]], list[np.ndarray]]:
