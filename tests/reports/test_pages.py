@@ -105,6 +105,15 @@ def test_every_picture_has_a_table_behind_it(good_run):
     assert all(json.loads(values["data-chart"])["axes"] for _, values in page.elements if "data-chart" in values)
 
 
+def test_the_cells_of_a_confusion_matrix_have_headers_of_their_row_and_column(tmp_path):
+    text, _ = read(write_report(write_stage(tmp_path / "run", "finetune")))
+    matrix = text.partition("<h3>Confusion matrix</h3>")[2].partition("</table>")[0]
+    assert re.findall(r'<th scope="(\w+)"[^>]*>([^<]+)<', matrix) == [
+        *(("col", name) for name in ("reference", "good", "bad")),
+        *(("row", name) for name in ("good", "bad")),
+    ]
+
+
 def test_charts_of_training_can_be_read_by_step_tokens_and_hours(tmp_path):
     text, _ = read(write_report(write_stage(tmp_path / "run", "pretrain")))
     loss = re.search(r'<figure class="card half">\s*<figcaption><h3>Masked-token loss.*?</figure>', text, re.S)[0]
