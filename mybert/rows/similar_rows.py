@@ -26,27 +26,40 @@ def plain_text(text: str) -> str:
     return _NOT_WORDS.sub(" ", text.lower()).strip()
 
 
-def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:
-    """Whether one of `others` is similar to each row in every text: equal, or equal in most of its word pairs.
+class SimilarRows:
+    """Rows among which those similar to another one are found: equal in most word pairs, all texts and each.
 
-    `others` are read once and may be many: only the word pairs of `rows` are kept in memory.
+    Args:
+        rows: those that will be added, whose word pairs are counted.
     """
-    pairs = [_pairs(row) for row in rows]
-    counts = Counter(itertools.chain(*pairs))
-    having: dict[tuple[Any, ...], set[int]] = defaultdict(set)  # rows that have not been found, by their rarest pairs
-    for number, some in enumerate(pairs):
-        for pair in _rarest(some, counts):
-            having[pair].add(number)
-    similar, compared = [False] * len(rows), [0] * len(rows)
+
+    def __init__(self, rows: Iterable[Row]):
+        self._counts = Counter(itertools.chain.from_iterable(map(_pairs, rows)))
+        self._rows: list[tuple[Row, frozenset[Any]]] = []
+        self._having: dict[Any, list[int]] = defaultdict(list)  # rows by their rarest pairs
+
+    def add(self, row: Row) -> None:
+        pairs = _pairs(row)
+        for pair in _rarest(pairs, self._counts):
+            self._having[pair].append(len(self._rows))
+        self._rows.append((row, pairs))
+
+    def similar(self, row: Row) -> list[int]:
+        """The numbers of similar rows; of very many that share rare word pairs, some are compared."""
+        pairs = _pairs(row)
+        candidates = {number for pair in _rarest(pairs, self._counts) for number in self._having.get(pair, ())}
+        compared = [(number, *self._rows[number]) for number in itertools.islice(candidates, _COMPARED)]
+        return [n for n, other, some in compared if _similar(pairs, some) and all(map(_alike, other, row))]
+
+
+def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:
+    """Whether one of `others`, which are read once and may be many, is similar to each row."""
+    known, found = SimilarRows(rows), set[int]()
+    for row in rows:
+        known.add(row)
     for other in others:
-        some = _pairs(other)
-        for number in set().union(*(having.get(pair, ()) for pair in _rarest(some, counts))):
-            similar[number] = _similar(some, pairs[number]) and all(map(_alike, rows[number], other))
-            compared[number] += 1
-            if similar[number] or compared[number] == _COMPARED:
-                for pair in _rarest(pairs[number], counts):
-                    having[pair].remove(number)
-    return similar
+        found.update(known.similar(other))
+    return [number in found for number in range(len(rows))]
 
 
 def _pairs(row: Row) -> frozenset[tuple[Any, ...]]:

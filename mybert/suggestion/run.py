@@ -22,7 +22,7 @@ from mybert.inference.predict import checked_parts
 from mybert.inference.predictor import Predictor
 from mybert.inference.sentence_modules import TextVectors
 from mybert.rows.labels import REGRESSION, is_missing
-from mybert.rows.similar_rows import Row, nearly_equal, plain_text
+from mybert.rows.similar_rows import Row, SimilarRows, plain_text
 from mybert.rows.tables import MemoryRows
 from mybert.suggestion.choice import facility_location, most_similar, pool_size, uncertainty_of
 from mybert.suggestion.next_step import next_step
@@ -126,7 +126,9 @@ def _most_uncertain(
     """
     assert settings.format is not None  # the settings have chosen it
     known = [row for rows in labelled for row in _plain_rows(rows, predictor.task)]
-    size, exact, seen = pool_size(settings.count), set(known), set[Row]()
+    size, exact, seen, near = pool_size(settings.count), set(known), set[Row](), SimilarRows(known)
+    for one in known:
+        near.add(one)
     count = usable = with_label = 0
     pools: dict[bool, list[_Candidate]] = {False: [], True: []}  # by whether the rows have a label
     left_out = {has_label: Counter[str]() for has_label in pools}
@@ -139,14 +141,12 @@ def _most_uncertain(
             given: dict[int, Any] = dict(zip(part.numbers, part.given, strict=True))
             for numbers, rows, _, _, predictions in predictor.outputs(part, bar.update):
                 plain = _plain_rows(rows, predictor.task)
-                similar = nearly_equal(plain, known)
-                predicted = zip(numbers, rows, plain, predictions, similar, strict=True)
-                for number, row, text, prediction, is_similar in predicted:
+                for number, row, text, prediction in zip(numbers, rows, plain, predictions, strict=True):
                     names = label_columns(row, predictor.task) if isinstance(given[number], dict) else ()
                     labels = [given[number].get(name) for name in names]
                     has_label = not all(is_missing(value) or value == [] for value in labels)
                     usable, with_label = usable + 1, with_label + has_label
-                    if is_similar or text in exact:
+                    if text in exact or near.similar(text):
                         left_out[has_label][_SIMILAR] += 1
                     elif text in seen:
                         left_out[has_label][_SAME] += 1
@@ -183,10 +183,11 @@ def _choose(
     vectors = _vectors(settings, predictor, encoder, table)
     known = np.concatenate([vectors[:0], *(_vectors(settings, predictor, encoder, rows) for rows in labelled)])
     weights = np.array([candidate.uncertainty for candidate in pool], dtype=np.float32)
-    chosen: list[int] = []
+    chosen, near = list[int](), SimilarRows(candidate.plain for candidate in pool)
     for row in facility_location(vectors, weights, known):
-        if not nearly_equal([pool[row].plain], [pool[other].plain for other in chosen])[0]:
+        if not near.similar(pool[row].plain):
             chosen.append(row)
+            near.add(pool[row].plain)
         if len(chosen) == settings.count:
             break
     others = np.bincount(most_similar(vectors, chosen), minlength=len(chosen)) - 1
