@@ -1,5 +1,6 @@
 """Hard negatives: passages that BM25 or the model rank high for a query and that do not answer it."""
 
+import functools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,17 +45,26 @@ def add_negatives(
     others = draw.sample(passages, min(len(passages), 2 * len(pairs.pairs)))
     texts = list(dict.fromkeys([*pairs.passages(), *others]))
     searcher = _Searcher(texts, [pair.query for pair in pairs.pairs], model)
-    relevant = {query: set(answers) for query, answers in pairs.relevant().items()}
-    with_negatives = []
+    relevant, with_negatives = pairs.relevant(), []
+
+    @functools.lru_cache(1)  # queries with many answers are asked about the same passages for each
+    def words_of_answers(query: str) -> list[set[str]]:
+        return [_words_of(text) for text in relevant[query]]
+
+    @functools.lru_cache(1 << 14)
+    def answers(query: str, text: str) -> bool:
+        """Whether nearly all words of a text are in an answer, as those of a part of a document are."""
+        words = _words_of(text)
+        return any(len(words & others) >= _PART * len(words) for others in words_of_answers(query))
+
     for number, pair in enumerate(pairs.pairs):
-        own = [_words_of(text) for text in relevant[pair.query]]
         candidates = (texts[place] for place in searcher.candidates(number, pair))
-        hard = list(islice((text for text in candidates if not _is_part(text, own)), among))
+        hard = list(islice((text for text in candidates if not answers(pair.query, text)), among))
         if len(hard) > count:
             hard = draw.sample(hard, count)
         chosen = dict.fromkeys([*pair.negatives, *hard])
         for text in [draw.choice(texts) for _ in range(10 * count)]:
-            if len(chosen) < count and not _is_part(text, own):
+            if len(chosen) < count and not answers(pair.query, text):
                 chosen[text] = None
         if not chosen:
             raise UserError(
@@ -75,12 +85,6 @@ def print_unused(pairs: Sequence[Pair], used: int) -> None:
 
 def _words_of(text: str) -> set[str]:
     return set(plain_text(text).split())
-
-
-def _is_part(text: str, others: Sequence[set[str]]) -> bool:
-    """Whether nearly all words of a text are in one of the `others`, such as those of a part of a document."""
-    words = _words_of(text)
-    return any(len(words & other) >= _PART * len(words) for other in others)
 
 
 class _Searcher:
