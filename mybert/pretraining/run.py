@@ -183,6 +183,12 @@ def _build_trainer(
     if settings.is_scheduled:
         tokens = arguments.per_device_train_batch_size * corpus.shape.mean_length
         schedule = Schedule.of(settings, corpus.shape.longest, tokens)
+        shorter = [length for length, _ in schedule.lengths if length < corpus.shape.longest]
+        if len(shorter) < len(schedule.lengths) - 1 and arguments.process_index == 0:
+            print(
+                f"--length-schedule {' '.join(settings.length_schedule)}: the longest example has only "
+                f"{corpus.shape.longest} tokens; build the corpus with a larger --max-length"
+            )
         course = ScheduledCourse(schedule, *((budget.clock, budget.plan) if budget else ()))
     muon = settings.optimizer == "muon"
     objective = make_objective(corpus.train, course=course, muon=muon, peak_flops=settings.peak_flops)

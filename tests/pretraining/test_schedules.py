@@ -52,6 +52,12 @@ def test_a_run_with_a_schedule_reads_the_tokens_of_its_epochs_and_completes_ever
     assert logs[-1]["learning_rate"] < 0.1 * max(log["learning_rate"] for log in logs)
 
 
+@pytest.mark.parametrize(("schedule", "is_too_long"), [(["16:0.5", "48"], False), (["24:0.5", "48"], True)])
+def test_a_length_that_no_example_reaches_is_named(run, capsys, schedule, is_too_long):
+    run(max_steps=1, length_schedule=schedule, eval_strategy="no")
+    assert ("the longest example has only 23 tokens" in capsys.readouterr().out) == is_too_long
+
+
 def test_a_run_with_a_schedule_is_evaluated_like_one_without(run):
     scheduled = {"length_schedule": ["12:0.5", "24"], "start_mlm_probability": 0.2}
     masked = [
