@@ -90,39 +90,14 @@ def test_bfloat16_is_as_close_to_float32_as_transformers_bfloat16(twins):
     assert errors[1] < 1.5 * errors[0]
 
 
-def change_in_place(model):
-    with torch.no_grad():
-        model.encoder.layer[1].output.dense.weight.mul_(-1)
+def dense(model) -> nn.Linear:
+    return model.encoder.layer[1].output.dense
 
 
-def load_other_weights(model):
-    model.load_state_dict({name: value.flip(0) for name, value in model.state_dict().items()})
-
-
-def replace_parameter(model):
-    query = model.encoder.layer[0].attention.self.query
-    query.weight = nn.Parameter(query.weight.detach().flip(1))
-
-
-def replace_module(model):
-    old = model.encoder.layer[0].intermediate.dense
-    new = model.encoder.layer[0].intermediate.dense = nn.Linear(old.in_features, old.out_features)
-    new.load_state_dict({name: -value for name, value in old.state_dict().items()})
-
-
-def change_bias(model):
-    with torch.no_grad():
-        model.encoder.layer[1].attention.self.value.bias.add_(1)
-
-
-def change_in_inference_mode(model):
-    with torch.inference_mode():
-        model.encoder.layer[0].attention.self.value.weight.add_(0.3)
-
-
-def round_trip_through_bfloat16(model):
-    """The rounded weights may get the addresses of the exact ones."""
-    model.bfloat16().float()
+def negated(module: nn.Linear) -> nn.Linear:
+    new = nn.Linear(module.in_features, module.out_features)
+    new.load_state_dict({name: -value for name, value in module.state_dict().items()})
+    return new
 
 
 def train_with_the_fused_optimizer(model):
@@ -134,25 +109,26 @@ def train_with_the_fused_optimizer(model):
 
 
 def write_to_data(model):
-    model.encoder.layer[1].output.dense.weight.data.mul_(-1)
+    dense(model).weight.data.mul_(-1)
     if isinstance(model, MyBertModel):
         optimize_for_inference(model)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        change_in_place,
-        load_other_weights,
-        replace_parameter,
-        replace_module,
-        change_bias,
-        change_in_inference_mode,
-        round_trip_through_bfloat16,
-        train_with_the_fused_optimizer,
-        write_to_data,
-    ],
-)
+CHANGES = {
+    "a weight in place": lambda model: dense(model).weight.detach().mul_(-1),
+    "a bias in place": lambda model: dense(model).bias.detach().add_(1),
+    "in inference mode": torch.inference_mode()(lambda model: dense(model).weight.add_(0.3)),
+    "loaded": lambda model: model.load_state_dict({name: x.flip(0) for name, x in model.state_dict().items()}),
+    "another parameter": lambda model: setattr(dense(model), "weight", nn.Parameter(dense(model).weight.flip(1))),
+    "another module": lambda model: setattr(model.encoder.layer[1].output, "dense", negated(dense(model))),
+    # The rounded weights may get the addresses of the exact ones.
+    "a round trip through bfloat16": lambda model: model.bfloat16().float(),
+    "trained": train_with_the_fused_optimizer,
+    "data": write_to_data,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changed_weights_are_used(twins, change):
     assert_same(*twins)
     for model in twins:
@@ -178,13 +154,13 @@ def test_a_change_by_another_thread_while_weights_are_prepacked_is_noticed(twins
 
     def interrupted(*args):
         layers = prepack(*args)
-        change_in_place(ours)
+        CHANGES["a weight in place"](ours)
         return layers
 
     with monkeypatch.context() as patch, torch.no_grad():
         patch.setattr(prepacked, "_prepack", interrupted)
         outputs(ours)
-    change_in_place(theirs)
+    CHANGES["a weight in place"](theirs)
     assert_same(theirs, ours)
 
 
@@ -199,31 +175,18 @@ class Sine(nn.Module):
         return self.base(x).sin()
 
 
-def wrap(layer):
-    layer.attention.output.dense = Sine(layer.attention.output.dense)
-
-
-def prune(layer):
-    random_unstructured(layer.output.dense, "weight", 0.5)
-
-
 def parametrize(layer):
     torch.nn.utils.parametrizations.weight_norm(layer.output.dense)
     layer.output.dense.parametrizations.weight.original0.data.mul_(2)
 
 
 def change_activation(layer):
-    layer.intermediate.activation = nn.ReLU()
-    layer.intermediate.intermediate_act_fn = nn.ReLU()
+    layer.intermediate.activation = layer.intermediate.intermediate_act_fn = nn.ReLU()
 
 
 def replace_forward(layer):
     dense = layer.intermediate.dense
     dense.forward = lambda x: 2 * nn.functional.linear(x, dense.weight, dense.bias)
-
-
-def remove_bias(layer):
-    layer.output.dense.bias = None
 
 
 def keep_weight_as_attribute(layer):
@@ -234,10 +197,16 @@ def keep_weight_as_attribute(layer):
     dense.weight = weight
 
 
-@pytest.mark.parametrize(
-    "change",
-    [wrap, prune, parametrize, change_activation, replace_forward, remove_bias, keep_weight_as_attribute],
-)
+OTHERS = {
+    "an adapter": lambda layer: setattr(layer.attention.output, "dense", Sine(layer.attention.output.dense)),
+    "pruning": lambda layer: random_unstructured(layer.output.dense, "weight", 0.5),
+    "no bias": lambda layer: setattr(layer.output.dense, "bias", None),
+    **{function.__name__: function for function in (parametrize, change_activation, replace_forward)},
+    "a weight as an attribute": keep_weight_as_attribute,
+}
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
 def test_modules_that_compute_something_else_are_called(twins, change):
     theirs, ours = twins
     assert_same(theirs, ours)
