@@ -198,8 +198,6 @@ def packed_layout(cu_seq_lens: Tensor, max_length: int | None, total: int) -> Ra
     """
     cu_seq_lens = cu_seq_lens.to(torch.int32)
     lengths = cu_seq_lens.diff()
-    if cu_seq_lens.dim() != 1 or not lengths.numel():
-        raise ValueError(f"cu_seq_lens_q has shape {tuple(cu_seq_lens.shape)}, expected (sequences + 1,)")
     max_length = int(lengths.max() if max_length is None else max_length)
     if can_read_without_sync(cu_seq_lens, training=True) and (
         cu_seq_lens[0] != 0 or cu_seq_lens[-1] != total or lengths.min() < 1 or lengths.max() > max_length

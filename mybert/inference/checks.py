@@ -36,6 +36,8 @@ def check_inputs(
     batch = inputs.shape[:2]
     if 0 in batch:
         raise ValueError(f"{name} has shape {tuple(inputs.shape)}: the batch is empty")
+    if cu_seq_lens is not None and (cu_seq_lens.dim() != 1 or len(cu_seq_lens) < 2):
+        raise ValueError(f"cu_seq_lens_q has shape {tuple(cu_seq_lens.shape)}, expected (sequences + 1,)")
     shapes = batch, (1, batch[1]), *(() if cu_seq_lens is not None else (batch[1:],))
     for name, x in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
         if x is not None and x.shape[:2] not in shapes:
