@@ -87,4 +87,4 @@ def print_adaptation(adaptation: dict[str, Any]) -> None:
             "the domain was not scored: no document is held out (give at least two, and a --validation-share above 0)"
         )
     if "general" not in adaptation.get("held_out", {}):
-        print("forgetting was not measured: give general text by --general or --replay")
+        print("forgetting was not measured: give general text by --general, or two documents or more by --replay")

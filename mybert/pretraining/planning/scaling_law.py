@@ -6,7 +6,8 @@ minutes, larger models learn from context after more tokens), where N counts the
 tokens seen. Repeated tokens count less (Muennighoff et al. 2023, "Scaling data-constrained language models", section
 3.1): with U unique tokens read R more times, D = U + U × repeat_limit × (1 - exp(-R / repeat_limit)). After
 harmless_passes, learning the text by heart adds to the loss, the more the smaller the text:
-rise_factor × (passes - harmless_passes)^rise_power / U^rise_text_power, measured for up to 100 passes of tiny, 30 of mini.
+rise_factor × (passes - harmless_passes)^rise_power / U^rise_text_power, measured for up to 100 passes of tiny, 30 of
+mini.
 
 This is the loss for a vocabulary of `vocab_size` tokens. With V tokens, a text has S = s(V) / s(vocab_size) times as
 many tokens, where s(V) = 1 + (split_vocab / V)^split_power. The loss per word is that of the formula with D / S and
