@@ -11,7 +11,13 @@ from modeling_mybert.configuration_mybert import MODULES_OF_HEADS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("modeling_mybert", "tokenization", "mybert")
-_BASE = {"mybert.common", "mybert.settings", "mybert.artifacts"}
+
+
+def of(names: str) -> set[str]:
+    return {f"mybert.{name}" for name in names.split()}
+
+
+_BASE = of("common settings artifacts")
 _BELOW = {"modeling_mybert", "tokenization", *_BASE, "mybert.io"}
 _SHARED = {*_BELOW, "mybert.inference"}
 _TASKS = {*_SHARED, "mybert.rows", "mybert.tasks"}
@@ -28,41 +34,21 @@ ALLOWED = {
     "mybert.reports": {*_BASE, "modeling_mybert"},  # which tags name entities
     "mybert.training": _SHARED,
     "mybert.corpus": {*_SHARED, "mybert.reports"},
-    "mybert.pretraining": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.reports"},
+    "mybert.pretraining": _SHARED | of("training corpus reports"),
     "mybert.evaluation": {*_TASKS, "mybert.reports"},
-    "mybert.finetuning": {*_TASKS, "mybert.training", "mybert.evaluation", "mybert.reports"},
-    "mybert.comparison": {*_TASKS, "mybert.evaluation", "mybert.reports"},
-    "mybert.distillation": {*_SHARED, "mybert.training", "mybert.corpus", "mybert.pretraining"},
+    "mybert.finetuning": _TASKS | of("training evaluation reports"),
+    "mybert.comparison": _TASKS | of("evaluation reports"),
+    "mybert.distillation": _SHARED | of("training corpus pretraining"),
     "mybert.release": {*_SHARED, "mybert.tasks"},
     "mybert.embedding": {*_SHARED, "mybert.corpus"},
     "mybert.scoring": _SHARED,
     "mybert.adaptation": {*_SHARED, "mybert.corpus"},
-    "mybert.explanation": {*_TASKS, "mybert.embedding", "mybert.reports"},
+    "mybert.explanation": _TASKS | of("embedding reports"),
     "mybert.suggestion": {*_TASKS, "mybert.evaluation"},
-    "mybert.retrieval": {
-        *_TASKS,
-        *("mybert.training", "mybert.corpus", "mybert.finetuning", "mybert.embedding", "mybert.reports"),
-    },
-    "mybert.demo": {
-        *_TASKS,
-        *("mybert.embedding", "mybert.explanation", "mybert.release", "mybert.retrieval"),
-    },
-    "mybert.serving": {
-        *_TASKS,
-        *("mybert.embedding", "mybert.explanation", "mybert.release", "mybert.retrieval"),
-    },
-    "mybert.workflows": {
-        *_TASKS,
-        *("mybert.corpus", "mybert.training", "mybert.pretraining", "mybert.finetuning", "mybert.adaptation"),
-        *(
-            "mybert.evaluation",
-            "mybert.embedding",
-            "mybert.scoring",
-            "mybert.reports",
-            "mybert.release",
-            "mybert.retrieval",
-        ),
-    },
+    "mybert.retrieval": _TASKS | of("training corpus finetuning embedding reports"),
+    **dict.fromkeys(("mybert.demo", "mybert.serving"), _TASKS | of("embedding explanation release retrieval")),
+    "mybert.workflows": _TASKS
+    | of("corpus training pretraining finetuning adaptation evaluation embedding scoring reports release retrieval"),
 }
 
 
