@@ -25,13 +25,7 @@ from mybert.corpus.examples.text_encoding import PlainTokenizer, load_wordpiece,
 from mybert.corpus.report import print_report, summarize
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.statistics import write_statistics
-from mybert.corpus.text.document_store import (
-    StoredDocuments,
-    held_out,
-    open_stored,
-    read_stored,
-    store_documents,
-)
+from mybert.corpus.text.document_store import StoredDocuments, held_out, open_stored, read_stored, store_documents
 from mybert.corpus.text.selection import require_selectors, select_documents
 from mybert.io.documents import read_documents
 from mybert.io.sources import Source, describe_sources, find_sources

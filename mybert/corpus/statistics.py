@@ -28,11 +28,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def write_statistics(
-    folder: Path,
-    stored: Path,
-    documents: np.ndarray,
-    parts: dict[str, list[dict[str, Any]]],
-    settings: CorpusSettings,
+    folder: Path, stored: Path, documents: np.ndarray, parts: dict[str, list[dict[str, Any]]], settings: CorpusSettings
 ) -> None:
     """Writes results.json. It depends on the documents, the examples and the settings alone.
 

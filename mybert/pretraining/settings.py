@@ -20,8 +20,7 @@ class TextOptions(CasingOptions, TextFileOptions):
     """How `--text` is read."""
 
     language: str = declare.data(
-        "en",
-        "Language of --text (ISO 639 code). It decides how sentences are split; only English is lower-cased.",
+        "en", "Language of --text (ISO 639 code). It decides how sentences are split; only English is lower-cased."
     )
 
 
@@ -102,9 +101,7 @@ class PretrainSettings(TextOptions, RunOptions):
     whole_word_masking: bool = declare.training(False, "Mask all tokens of a word together.")
     masking_seed: int | None = declare.seeds(None, "Seed of the masks (default: --seed).")
     max_tokens_per_batch: int | None = declare.batches(
-        None,
-        "Maximum number of real tokens per batch; replaces --per-device-train-batch-size.",
-        least=1,
+        None, "Maximum number of real tokens per batch; replaces --per-device-train-batch-size.", least=1
     )
     start_tokens_per_batch: int | None = declare.batches(
         None,

@@ -98,10 +98,7 @@ def settings_of(kind: type[Settings], model: object, options: Mapping[str, Any])
 
 
 def make_settings(
-    settings: Sequence[type],
-    positional: Sequence[Any],
-    keywords: Mapping[str, Any],
-    check: Check = lambda made: None,
+    settings: Sequence[type], positional: Sequence[Any], keywords: Mapping[str, Any], check: Check = lambda made: None
 ) -> tuple[Any, ...]:
     """Creates settings from the arguments of a Python call: positional options in order, others by keyword.
 

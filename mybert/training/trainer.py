@@ -233,11 +233,7 @@ class RunTrainer(Trainer):
         return loss.nan_to_num(0.0, 0.0, 0.0)
 
     def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         compute = functools.partial(super().compute_loss, model, num_items_in_batch=num_items_in_batch)
         return self.objective.loss(compute, inputs, return_outputs, num_items_in_batch)

@@ -20,13 +20,7 @@ from tokenizers.models import WordPiece
 
 from mybert import cli
 from mybert.artifacts.manifest import write_manifest
-from mybert.artifacts.staging import (
-    empty_folder,
-    manifest_beside,
-    refuse_existing,
-    staged_file,
-    staged_folder,
-)
+from mybert.artifacts.staging import empty_folder, manifest_beside, refuse_existing, staged_file, staged_folder
 from mybert.commands import COMMANDS as COMMAND_LIST
 from mybert.common.errors import UserError
 from mybert.inference.cpu.int8 import int8_obstacle

@@ -117,16 +117,7 @@ def run(corpus_folder, tmp_path):
 def make_trainer(tokenizer, pairs, tmp_path):
     """A function (training arguments; arguments of objective and trainer) → a trainer of a tiny model on 96 pairs."""
 
-    def make(
-        *,
-        train=None,
-        dropout=0.1,
-        output="run",
-        model=None,
-        objective=None,
-        trainer=None,
-        **arguments,
-    ):
+    def make(*, train=None, dropout=0.1, output="run", model=None, objective=None, trainer=None, **arguments):
         set_seed(0)
         if model is None:
             dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}

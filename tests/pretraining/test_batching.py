@@ -4,13 +4,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from mybert.pretraining.data.batching import (
-    EVALUATION,
-    FILLER,
-    ExampleDataset,
-    HeldOutDataset,
-    PretrainingCollator,
-)
+from mybert.pretraining.data.batching import EVALUATION, FILLER, ExampleDataset, HeldOutDataset, PretrainingCollator
 from mybert.pretraining.data.epoch_order import EpochSampler, Shuffled
 from mybert.pretraining.data.masking import Masker
 

@@ -67,10 +67,7 @@ SCHEDULED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("at", "how"),
-    [(14, {}), (14, {"max_tokens_per_batch": 300}), (7, SCHEDULED)],
-)
+@pytest.mark.parametrize(("at", "how"), [(14, {}), (14, {"max_tokens_per_batch": 300}), (7, SCHEDULED)])
 def test_a_run_that_was_cut_off_resumes_to_the_same_weights(run, tmp_path, at, how):
     arguments = {"max_steps": 16, "save_steps": 7, "save_total_limit": None, "learning_rate": 1e-3, **how}
     whole = run("whole", **arguments)

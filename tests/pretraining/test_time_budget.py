@@ -205,11 +205,7 @@ def choices_of(optimizer: str = "muon", given=(), **settings) -> dict:
 
 @pytest.mark.parametrize(
     ("settings", "chosen"),
-    [
-        ({}, {"weight_decay": 0.1, "adam_epsilon": 1e-4}),
-        ({"optimizer": "adamw"}, {}),
-        ({"init_from": "model"}, {}),
-    ],
+    [({}, {"weight_decay": 0.1, "adam_epsilon": 1e-4}), ({"optimizer": "adamw"}, {}), ({"init_from": "model"}, {})],
 )
 def test_weight_decay_and_epsilon_are_higher_for_new_weights_trained_by_muon_only(settings, chosen):
     found = choices_of(settings.pop("optimizer", "muon"), **settings)
