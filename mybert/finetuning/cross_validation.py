@@ -15,16 +15,7 @@ from mybert.common.metrics import metric_of
 from mybert.common.quantities import duration
 from mybert.finetuning.held_out import fold_of_rows
 from mybert.finetuning.recipes import Run
-from mybert.finetuning.training import (
-    MODEL,
-    Job,
-    build_trainer,
-    few_amounts,
-    is_finished,
-    train_few,
-    train_run,
-    trained_model,
-)
+from mybert.finetuning.training import MODEL, Job, build_trainer, is_finished, train_few, train_run, trained_model
 from mybert.inference.logits import logits_of
 from mybert.tasks.features import ROW
 from mybert.training.trainer import RunTrainer
@@ -133,9 +124,9 @@ def _train_fold(
     held_out = job.data.splits["train"].select(np.flatnonzero(is_held_out).tolist())
     own = _without_fold(job, is_held_out)
     if few:
-        model, log = train_few(own, run, f"{fold} of {folds} folds")
+        model, _, amounts = train_few(own, run, f"{fold} of {folds} folds")
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / RESULTS, few_amounts(log))
+        write_json(folder / RESULTS, amounts)
     else:
         model = train_run(own, run, folder, trainer)[1] or trained_model(own, folder / MODEL)
     model.eval()

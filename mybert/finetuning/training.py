@@ -138,8 +138,8 @@ def trained_model(job: Job, folder: Path) -> PreTrainedModel:
     return new_model(task, str(folder)).to(job.arguments.device)  # type: ignore[arg-type]  # decorated by transformers
 
 
-def train_few(job: Job, run: Run, saved: str) -> tuple[PreTrainedModel, list[dict[str, Any]]]:
-    """A model that is trained for few labels, and its log. Nothing is written.
+def train_few(job: Job, run: Run, saved: str) -> tuple[PreTrainedModel, list[dict[str, Any]], dict[str, float]]:
+    """A model that is trained for few labels, its log, and the numbers of its results. Nothing is written.
 
     A signal stops it between two steps; the message says what was `saved` before.
     """
@@ -148,12 +148,14 @@ def train_few(job: Job, run: Run, saved: str) -> tuple[PreTrainedModel, list[dic
     model.to(job.arguments.device)  # type: ignore[arg-type]  # of a decorator of transformers
     collate, options = job.task.collator(job.tokenizer), (job.settings.class_weights, job.arguments.bf16)
     stop = functools.partial(job.stop.check, job.arguments, saved)
-    return model, few_labels.train(model, data.train_features, collate, run.seed, *options, after_step=stop)
+    log = few_labels.train(model, data.train_features, collate, run.seed, *options, after_step=stop)
+    steps, tokens, seconds = log[-1].values()
+    return model, log, {"steps": steps, "best_step": steps, "seconds": seconds, "tokens_seen": tokens, "flops": 0}
 
 
 def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     """Trains for few labels, and writes what a run writes; one that was killed starts again."""
-    model, log = train_few(job, run, "0 steps" if job.data.out_of_fold is None else "the folds")
+    model, log, amounts = train_few(job, run, "0 steps" if job.data.out_of_fold is None else "the folds")
     folder.mkdir(parents=True, exist_ok=True)
     features, metrics = job.data.validation_features, dict[str, float]()
     if features is not None:
@@ -162,21 +164,9 @@ def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     model.save_pretrained(folder / MODEL)
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)
-    facts = {**run.recipe._asdict(), "seed": run.seed, "metrics": metrics, **few_amounts(log), "log": log}
+    facts = {**run.recipe._asdict(), "seed": run.seed, "metrics": metrics, **amounts, "log": log}
     write_json(folder / RESULTS, facts)
     return model
-
-
-def few_amounts(log: list[dict[str, Any]]) -> dict[str, Any]:
-    """Steps, seconds and tokens of a training for few labels."""
-    end, steps = log[-1], log[-1]["step"]
-    return {
-        "steps": steps,
-        "best_step": steps,
-        "seconds": end["seconds"],
-        "tokens_seen": end["tokens"],
-        "flops": 0,
-    }
 
 
 def build_trainer(job: Job, run: Run, folder: Path | None = None, dry_run: bool = False) -> RunTrainer:

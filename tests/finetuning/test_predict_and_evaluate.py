@@ -71,14 +71,12 @@ def type_in(monkeypatch):
 
 @pytest.fixture
 def changed(classifier, tmp_path):
-    """A function that changes the configuration of a copy of the classifier, and returns its folder."""
+    """A function that sets entries of the configuration of a copy of the classifier, and returns its folder."""
 
-    def call(change) -> Path:
-        shutil.copytree(classifier, tmp_path / "changed")
-        path = tmp_path / "changed/config.json"
-        config = json.loads(path.read_text())
-        path.write_text(json.dumps(change(config) or config))
-        return tmp_path / "changed"
+    def call(**entries) -> Path:
+        folder = shutil.copytree(classifier, tmp_path / "changed")
+        change_json(folder / "config.json", **entries)
+        return folder
 
     return call
 
@@ -180,13 +178,10 @@ def test_no_cell_of_a_table_is_a_formula_if_it_is_to_be_safe(classifier, write_r
     assert notes == [texts, [*(f"'{text}" for text in formulas), *harmless]]
 
 
-def test_a_predictor_gives_what_the_command_gives_for_every_kind_of_row(classifier, write_rows, capsys):
-    assert predict(classifier, write_rows("rows.jsonl", [{"text": text, "id": 1} for text in TEXTS])) == 0
-    lines = read(capsys.readouterr().out)
-    predicted = [{name: one[name] for name in ("label", "score", "scores")} for one in lines]
+def test_a_predictor_reads_every_kind_of_row(classifier):
     predictor = Predictor(classifier, device="cpu")
-    records = [{"text": text, "id": 1} for text in TEXTS]
-    for rows in (TEXTS, records, Dataset.from_list(records), pd.DataFrame(records), pd.Series(TEXTS), iter(TEXTS)):
+    records, predicted = [{"text": text, "id": 1} for text in TEXTS], predictor(TEXTS)
+    for rows in (records, Dataset.from_list(records), pd.DataFrame(records), pd.Series(TEXTS), iter(TEXTS)):
         assert predictor(rows) == predicted
     assert [predictor(text) for text in TEXTS] == [predictor((text,)) for text in TEXTS]
     assert predictor(TEXTS[1])["scores"] == pytest.approx(predicted[1]["scores"], abs=1e-6)
@@ -412,7 +407,7 @@ def test_values_of_a_row_are_returned_as_written(classifier, write_rows, tmp_pat
 
 
 def test_lines_with_and_without_a_column_are_predicted_in_two_batches(changed, write_rows, monkeypatch, capsys):
-    others = changed(lambda config: {name: config[name] for name in config if name != "finetuned"})
+    others = changed(finetuned=None)
     texts = [{"text": text, **({"text_pair": "no"} if number % 2 else {})} for number, text in enumerate(TEXTS * 4)]
     rows, counts = write_rows("rows.jsonl", texts), []
     computed = TextClassification.features
@@ -444,7 +439,7 @@ def test_a_text_may_begin_with_a_brace_and_json_after_a_broken_first_line_is_an_
 def test_id2label_defines_the_labels_of_a_checkpoint_also_numbers_and_booleans(
     changed, expected, write_rows, tmp_path, names
 ):
-    others = changed(lambda config: config | {"id2label": dict(enumerate(names)), "label2id": None})
+    others = changed(id2label=dict(enumerate(names)), label2id=None)
     rows = write_rows("rows.jsonl", [{"text": text, "label": names[0]} for text in TEXTS])
     assert evaluate(others, rows, tmp_path / "scores") == 0
     renamed = [dict(zip(map(str, names), one.values(), strict=True)) for one in expected]
@@ -476,19 +471,19 @@ def test_batches_contain_every_item_once_within_the_limit():
 
 @pytest.mark.parametrize(("given", "length"), [(16.0, 16), (1e30, 64), (None, 64)])
 def test_the_length_of_a_tokenizer_is_read_if_it_is_one(changed, given, length):
-    odd = changed(dict)
+    odd = changed()
     change_json(odd / "tokenizer_config.json", model_max_length=given)
     assert repr(trained_tokens(*load_config(str(odd)))) == repr(length)
 
 
 def test_a_configuration_that_asks_for_tuples_and_all_states_predicts_the_same(changed, expected):
-    odd = changed(lambda config: config | {"return_dict": False, "output_attentions": True})
+    odd = changed(return_dict=False, output_attentions=True)
     found = [list(one["scores"].values()) for one in Predictor(str(odd), device="cpu")(TEXTS)]
     assert np.allclose(found, [list(one.values()) for one in expected], atol=1e-6)
 
 
 def test_weights_that_bert_lacks_in_what_it_does_not_compute_are_ignored(changed):
-    odd = changed(dict)
+    odd = changed()
     names = ("bert.embeddings.position_ids", "cls.predictions.bias", "bert.encoder.layer.9.output.dense.bias")
     state = load_file(odd / "model.safetensors") | {name: torch.ones(1) for name in names}
     save_file(state, odd / "model.safetensors", {"format": "pt"})
