@@ -226,13 +226,6 @@ def test_a_calibrated_model_has_scaled_logits_also_if_it_is_resumed(
         torch.testing.assert_close(logits["plain"] / temperature, logits[name], rtol=1e-4, atol=1e-5)
 
 
-def test_nearly_equal_rows_in_two_parts_are_counted(finetuned, opinions):
-    copies = [opinions[0], opinions[1] | {"text": opinions[1]["text"].upper() + "!"}, {"text": "new", "label": "good"}]
-    folder = finetuned("text-classification", opinions, "--max-steps", 1, validation=copies)
-    (overlap,) = json.loads((folder / "results.json").read_text())["data_checks"]["overlaps"]
-    assert overlap == {"of": "validation", "in": "train", "rows": 3, "equal": 1, "near": 1}
-
-
 def test_labels_of_any_characters_are_printed_and_written_as_they_are(tmp_path, capsys):
     names = ["$\\frac{$", "[red]:joy:", "a/b\tc", "<é & 好>"]
     print_table("Each label", [(name, 1) for name in names])

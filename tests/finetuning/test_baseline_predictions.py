@@ -31,9 +31,7 @@ def test_for_one_label_it_is_the_most_frequent_label():
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
     assert found["f1_macro"] == pytest.approx(metrics.f1_score(labels, predicted, average="macro"))
     assert found["matthews_correlation"] == 0
-
-
-def test_for_f1_of_two_labels_it_may_be_the_rare_label():
+    # of F1 of two labels it may be the rare one
     labels = np.array(["0"] * 30 + ["1"] * 20)
     found = scores("text-classification", {"text": ["x"] * 50, "label": labels.tolist()})
     assert found["accuracy"] == 0.6

@@ -178,10 +178,11 @@ class Done:
 
 @pytest.fixture(scope="module")
 def two_seeds(finetuned, opinions) -> Done:
-    """The last validation row has a wrong label; eight of the others are training rows too."""
+    """The last validation row is nearly a training row, the one before has a wrong label; eight are training rows."""
     wrong = opinions[3] | {"label": {"good": "bad", "bad": "good"}[opinions[3]["label"]]}
+    near = opinions[1] | {"text": opinions[1]["text"].upper() + "!"}
     words = ("--num-train-epochs", 3, "--seeds", 2, "--lr-scheduler-type", "constant", "--learning-rate", "2e-2")
-    return Done(finetuned, opinions[:40], *words, validation=[*opinions[32:], wrong])
+    return Done(finetuned, opinions[:40], *words, validation=[*opinions[32:], wrong, near])
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +216,7 @@ def test_rows_in_two_splits_are_named_and_unknown_tokens_only_if_there_are_many(
     assert "(validation line 1 is train line 33, validation line 2 is train line 34," in two_seeds.printed
     assert "unknown tokens" not in two_seeds.printed
     (overlap,) = two_seeds.results["data_checks"]["overlaps"]
-    assert overlap == {"of": "validation", "in": "train", "rows": 17, "equal": 9, "near": 0}
+    assert overlap == {"of": "validation", "in": "train", "rows": 18, "equal": 9, "near": 1}
 
 
 def test_dropout_is_chosen_for_a_checkpoint_that_was_pretrained_without(two_seeds, odd_rows):
@@ -240,7 +241,7 @@ def test_the_best_checkpoint_is_kept_and_the_history_and_the_curves_are_those_of
     assert next(losses) == next(losses)
     assert [event["step"] for event in events if "eval_accuracy" in event] == [5, 10, 15]
     assert all(event["tokens"] > 0 and event["seconds"] > 0 for event in events)
-    good = sum(row["label"] == "good" for row in read_lines(two_seeds.folder.parent / "validation.jsonl")) / 17
+    good = sum(row["label"] == "good" for row in read_lines(two_seeds.folder.parent / "validation.jsonl")) / 18
     best = max(2 * share / (1 + share) for share in (good, 1 - good)) / 2  # one label has an F1, the other 0
     assert [panel.constant for panel in two_seeds.panels] == [None, pytest.approx(best)]
 

@@ -33,7 +33,7 @@ from mybert.tasks.text_classification import TextClassification
 from tokenization import MyBertTokenizer
 
 
-def predictions(folder, texts: list[str]) -> list[dict]:
+def predictions(folder, texts: list) -> list[dict]:
     return Predictor(str(folder), device="cpu")(texts)
 
 
@@ -131,20 +131,16 @@ def test_column_names_of_training_that_a_file_lacks_can_be_given():
         dataclasses.replace(stored, asks=False).find_columns(["title"], "it", labelled=False)
 
 
-def test_a_model_of_single_texts_ignores_a_second_text(classifier, write_rows, capsys):
-    pairs = write_rows("pairs.jsonl", [{"text": "a good film", "text_pair": "a dull book"}])
-    assert cli.main(["predict", str(classifier), str(pairs)]) == 0
-    both = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert both["scores"] == pytest.approx(predictions(classifier, ["a good film"])[0]["scores"])
+def test_a_model_of_single_texts_ignores_a_second_text(classifier):
+    one, both = predictions(classifier, ["a good film", {"text": "a good film", "text_pair": "a dull book"}])
+    assert both["scores"] == pytest.approx(one["scores"])
 
 
-def test_the_problem_of_a_foreign_checkpoint_can_be_given(tiny_checkpoint, write_rows, tmp_path, capsys):
+def test_the_problem_of_a_foreign_checkpoint_can_be_given(tiny_checkpoint, tmp_path):
     model = MyBertForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=3)
     model.save_pretrained(tmp_path / "theirs")
     MyBertTokenizer.from_pretrained(tiny_checkpoint).save_pretrained(tmp_path / "theirs")
-    rows = write_rows("rows.jsonl", [{"text": "a good film"}])
-    assert cli.main(["predict", str(tmp_path / "theirs"), str(rows), "--problem", "multi-label"]) == 0
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    said = Predictor(tmp_path / "theirs", problem="multi-label", device="cpu")("a good film")
     assert said["labels"] == [name for name, score in said["scores"].items() if score > 0.5]
 
 
