@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor, nn
-from transformers import EvalPrediction, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from modeling_mybert.operations_mybert import at_least_one
 from mybert.finetuning.soft_labels import OUTSIDE, SPANS, TEACHER_LOGITS, SoftLabels
@@ -117,20 +117,11 @@ class WeightedLoss:
         return total / at_least_one((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
-class Scoring:
-    """The `compute_metrics` of Trainer: tunes thresholds, writes them into the model's `config`, and scores."""
-
-    def __init__(self, task: Task, features: Dataset, rows: Dataset, config: PreTrainedConfig):
-        self._task, self._features, self._rows, self._config = task, features, rows, config
-
-    def __call__(self, evaluation: EvalPrediction) -> dict[str, float]:
-        logits = evaluation.predictions
-        return self.score(list(np.stack(logits, -1) if isinstance(logits, tuple) else logits))
-
-    def score(self, logits: Sequence[np.ndarray]) -> dict[str, float]:
-        """The metrics of the logits of each feature."""
-        values = self._task.tuned(logits, self._features, self._rows)
-        self._config.update(values)
-        tuned = self._task.with_config(**values)
-        predictions, references = tuned.decode(logits, self._features, self._rows), tuned.references(self._rows)
-        return tuned.score(predictions, references)
+def tuned_scores(
+    task: Task, features: Dataset, rows: Dataset, config: PreTrainedConfig, logits: Sequence[np.ndarray]
+) -> dict[str, float]:
+    """The metrics of the logits of each feature, with thresholds that are tuned and written into the `config`."""
+    values = task.tuned(logits, features, rows)
+    config.update(values)
+    tuned = task.with_config(**values)
+    return tuned.score(tuned.decode(logits, features, rows), tuned.references(rows))

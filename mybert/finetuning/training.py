@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from accelerate import PartialState
-from transformers import EarlyStoppingCallback, PreTrainedModel, set_seed
+from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedModel, set_seed
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -18,7 +19,7 @@ from modeling_mybert import MyBertConfig
 from mybert.artifacts.manifest import RESULTS, write_json
 from mybert.finetuning import few_labels
 from mybert.finetuning.arguments import FinetuningArguments
-from mybert.finetuning.objective import Finetuning, Scoring, WeightedLoss
+from mybert.finetuning.objective import Finetuning, WeightedLoss, tuned_scores
 from mybert.finetuning.recipes import Run, planned_runs
 from mybert.finetuning.run_data import RunData
 from mybert.finetuning.settings import FinetuneSettings
@@ -159,8 +160,8 @@ def _write_few(job: Job, run: Run, folder: Path) -> PreTrainedModel:
     folder.mkdir(parents=True, exist_ok=True)
     features, metrics = job.data.validation_features, dict[str, float]()
     if features is not None:
-        scoring = Scoring(job.task, features, job.data.splits["validation"].rows, model.config)
-        metrics = scoring.score(logits_of(model, job.task, job.tokenizer, features))
+        rows, logits = job.data.splits["validation"].rows, logits_of(model, job.task, job.tokenizer, features)
+        metrics = tuned_scores(job.task, features, rows, model.config, logits)
     model.save_pretrained(folder / MODEL)
     job.tokenizer.save_pretrained(folder / MODEL)
     History(writes=True).restart(str(folder), log)
@@ -191,9 +192,13 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrai
         keep_layers(model, settings.layers, settings.model)
     soft_labels = SoftLabels.of(task, settings) if settings.teacher else None
     collate = task.collator(job.tokenizer)
-    scoring = None
-    if data.validation_features is not None:
-        scoring = Scoring(task, data.validation_features, data.splits["validation"].rows, model.config)
+
+    def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
+        features, rows, logits = data.validation_features, data.splits["validation"].rows, evaluation.predictions
+        assert features is not None
+        logits = list(np.stack(logits, -1) if isinstance(logits, tuple) else logits)
+        return tuned_scores(task, features, rows, model.config, logits)
+
     return RunTrainer(
         objective=Finetuning(soft_labels, settings.freeze == "encoder"),
         model=model,
@@ -202,7 +207,7 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrai
         train_dataset=data.train_features,
         eval_dataset=data.validation_features,
         processing_class=job.tokenizer,
-        compute_metrics=scoring,
+        compute_metrics=None if data.validation_features is None else compute_metrics,
         compute_loss_func=WeightedLoss(data.train_features, task.classes or 0) if settings.class_weights else None,
         callbacks=[EarlyStoppingCallback(settings.patience)] if settings.patience else None,
         stop=job.stop,
