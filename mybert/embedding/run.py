@@ -22,9 +22,6 @@ from mybert.io.documents import Document, Problems
 from mybert.io.record_formats import rename_taken
 from mybert.io.stored_texts import StoredTexts, store_texts
 
-_Rows = tuple[np.ndarray, dict[str, pa.Array], np.ndarray]
-"""(R,) the text of each vector; columns of the texts; (R, H) vectors."""
-
 
 def embed(settings: EmbedSettings) -> Path:
     """Writes a vector for each text, or for each word of each text, and prints a summary.
@@ -59,7 +56,13 @@ def embed(settings: EmbedSettings) -> Path:
             count = sum(1 for _ in texts.batches())
             parts.compute_on_ray(partial(_VectorPart, job.elsewhere(), texts), count, "embedding")
         else:
-            _compute_here(_VectorPart(settings, texts, embedder), texts, parts)
+            compute = _VectorPart(settings, texts, embedder)
+            with Bar(total=texts.count, desc="embedding", unit="texts") as bar:
+                for number, stored in enumerate(texts.batches()):
+                    if parts.is_finished(number):
+                        bar.update(len(stored))
+                    else:
+                        parts.compute(compute, number, bar.update)
         _join(parts, texts.count, path)
         counts = parts.counts()
         write_manifest(
@@ -104,15 +107,6 @@ def _short_enough(embedder: Embedder, texts: list[Document], problems: Problems)
     return kept
 
 
-def _compute_here(compute: "_VectorPart", texts: StoredTexts, parts: Parts) -> None:
-    with Bar(total=texts.count, desc="embedding", unit="texts") as bar:
-        for number, stored in enumerate(texts.batches()):
-            if parts.is_finished(number):
-                bar.update(len(stored))
-            else:
-                parts.compute(compute, number, bar.update)
-
-
 class _VectorPart:
     """Writes the vectors of a batch of stored texts, with their columns, as an Arrow file."""
 
@@ -123,8 +117,11 @@ class _VectorPart:
     def __call__(self, number: int, path: Path, progress: Callable[[int], object]) -> dict[str, int]:
         stored, first = self._texts.batch(number), self._firsts[number]
         tokens, truncated = self._embedder.tokens, self._embedder.truncated
-        compute = _word_rows if self._settings.pooling == "words" else _text_rows
-        places, columns, vectors = compute(stored, self._embedder, self._settings, progress)
+        if self._settings.pooling == "words":
+            places, columns, vectors = _word_rows(stored, self._embedder, progress)
+        else:
+            vectors = self._embedder.texts(stored["text"].to_pylist(), self._settings.pooling, progress)
+            places, columns = np.arange(len(stored)), {"text": stored["text"]}
         columns = {
             "text_number": pa.array(first + places),
             "source": stored["source"].take(places),
@@ -149,22 +146,16 @@ def _join(parts: Parts, count: int, path: Path) -> None:
         writer = None
         for part in parts.finished():
             with pa.memory_map(str(part)) as file, pa.ipc.open_file(file) as reader:
-                for batch in map(reader.get_batch, range(reader.num_record_batches)):
-                    if writer is None:
-                        writer = stack.enter_context(WRITERS[path.suffix](path, batch.schema, count))
-                    writer(batch)
-
-
-def _text_rows(
-    stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable[[int], object]
-) -> _Rows:
-    vectors = embedder.texts(stored["text"].to_pylist(), settings.pooling, progress)
-    return np.arange(len(stored)), {"text": stored["text"]}, vectors
+                batch = reader.get_batch(0)  # the only one
+                if writer is None:
+                    writer = stack.enter_context(WRITERS[path.suffix](path, batch.schema, count))
+                writer(batch)
 
 
 def _word_rows(
-    stored: pa.RecordBatch, embedder: Embedder, settings: EmbedSettings, progress: Callable[[int], object]
-) -> _Rows:
+    stored: pa.RecordBatch, embedder: Embedder, progress: Callable[[int], object]
+) -> tuple[np.ndarray, dict[str, pa.Array], np.ndarray]:
+    """(R,) the text of each word; columns of the words; (R, H) vectors."""
     word_vectors = embedder.words(stored["text"].to_pylist(), progress)
     start, end = np.concatenate([words.spans for words in word_vectors]).T
     columns = {

@@ -56,17 +56,12 @@ def write_cells(output: Path, rows: Iterable[Sequence[Any]], spreadsheet_safe: b
     with output.open("w", encoding=encoding, newline="") as file:
         writer = csv.writer(file, delimiter="\t" if output.suffix == ".tsv" else ",")
         for row in rows:
-            computed = [isinstance(one, str) and is_formula(one) for one in row]
+            computed = [isinstance(x, str) and bool(_FORMULA.match(x)) and not _NUMBER.fullmatch(x) for x in row]
             formulas += sum(computed)
             if spreadsheet_safe:
                 row = [f"'{one}" if yes else one for one, yes in zip(row, computed, strict=True)]
             writer.writerow(row)
     return formulas
-
-
-def is_formula(text: str) -> bool:
-    """Whether a spreadsheet may compute a cell, as it does after = + - @."""
-    return _FORMULA.match(text) is not None and _NUMBER.fullmatch(text) is None
 
 
 def _flat_records(path: Path) -> Iterator[dict[str, Any]]:
