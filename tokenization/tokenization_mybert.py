@@ -111,12 +111,16 @@ class MyBertTokenizer(BertTokenizer):
             model, normalizer = content["model"], content.get("normalizer") or {}
             if "merges" in model or not isinstance(model.get("vocab"), dict):
                 raise ValueError(f"{path} is a {model.get('type', 'non-WordPiece')} tokenizer; expected WordPiece")
-            if normalizer.get("type") != "BertNormalizer":
-                raise ValueError(
-                    f"{path} normalises with {normalizer.get('type')}, MyBertTokenizer needs BertNormalizer; "
-                    "load this folder with AutoTokenizer"
-                )
-            _refuse_other_settings(path, content, model, normalizer)
+            for name, found, expected in (  # what `BertTokenizer` replaces by BERT's, so that ids would differ
+                ("normalizer", normalizer.get("type"), "BertNormalizer"),
+                ("pre_tokenizer", (content.get("pre_tokenizer") or {}).get("type"), "BertPreTokenizer"),
+                ("continuing_subword_prefix", model.get("continuing_subword_prefix", PREFIX), PREFIX),
+                ("max_input_chars_per_word", model.get("max_input_chars_per_word", 100), 100),
+                ("clean_text", normalizer.get("clean_text", True), True),
+            ):
+                if found != expected:
+                    needed = f"MyBertTokenizer needs BERT's {expected!r}; load this folder with AutoTokenizer"
+                    raise ValueError(f"{path}: {name} is {found!r}; {needed}")
             kwargs.setdefault("do_lower_case", normalizer["lowercase"])
             kwargs.setdefault("tokenize_chinese_chars", normalizer["handle_chinese_chars"])
             kwargs.setdefault("strip_accents", normalizer["strip_accents"])
@@ -238,20 +242,6 @@ class MyBertTokenizer(BertTokenizer):
 def _is_word(token: str) -> bool:
     """Whether a token begins and ends with a letter, a digit, or a mark of one."""
     return bool(token) and {unicodedata.category(character)[0] for character in (token[0], token[-1])} <= set("LMN")
-
-
-def _refuse_other_settings(
-    path: str, content: dict[str, Any], model: dict[str, Any], normalizer: dict[str, Any]
-) -> None:
-    """Raises if a tokenizer.json has settings that `BertTokenizer` replaces by BERT's, so that ids would differ."""
-    for name, found, expected in (
-        ("pre_tokenizer", (content.get("pre_tokenizer") or {}).get("type"), "BertPreTokenizer"),
-        ("continuing_subword_prefix", model.get("continuing_subword_prefix", PREFIX), PREFIX),
-        ("max_input_chars_per_word", model.get("max_input_chars_per_word", 100), 100),
-        ("clean_text", normalizer.get("clean_text", True), True),
-    ):
-        if found != expected:
-            raise ValueError(f"{path}: {name} is {found!r}; MyBertTokenizer needs BERT's {expected!r}")
 
 
 def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[str, int]:

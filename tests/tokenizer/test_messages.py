@@ -71,7 +71,12 @@ def test_a_bad_vocabulary_file_is_refused_with_file_and_line(content, message, t
         ("normalizer", "clean_text", False, "clean_text is False; MyBertTokenizer needs BERT's True"),
         ("", "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer is 'Whitespace'; MyBertTokenizer needs BERT's"),
         ("", "pre_tokenizer", None, "pre_tokenizer is None; MyBertTokenizer needs BERT's 'BertPreTokenizer'"),
-        ("", "normalizer", {"type": "NFC"}, "normalises with NFC"),
+        (
+            "",
+            "normalizer",
+            {"type": "NFC"},
+            "normalizer is 'NFC'; MyBertTokenizer needs BERT's 'BertNormalizer'; load",
+        ),
     ],
 )
 def test_a_tokenizer_whose_ids_bert_would_change_is_refused(part, name, value, message, tmp_path, pieces):
