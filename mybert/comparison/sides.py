@@ -1,7 +1,7 @@
 """Reads the runs to compare: predictions, references and rows of each, in one order."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -268,13 +268,20 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
             f"{_difference(rows, first, names)}; evaluate all on one file"
         )
     if names:
-        places: dict[str, list[int]] = {}
-        for place, row in reversed(list(enumerate(rows.inputs))):
-            places.setdefault(_key(row, names), []).append(place)
-        alike = [
-            places.get(_key(row, names), []) for row in first.inputs
-        ]  # a text may occur more often in one of them
-        order = [_take(*pair, rows.references) for pair in zip(alike, first.references, strict=True)]
+        own, wanted = (
+            [(_key(row, names), _plain(target)) for row, target in zip(one.inputs, one.references, strict=True)]
+            for one in (rows, first)
+        )
+        fitting, alike = defaultdict[Any, list[int]](list), defaultdict[str, list[int]](list)
+        for place, pair in reversed(list(enumerate(own))):
+            fitting[pair].append(place)
+        order = [fitting[pair].pop() if fitting[pair] else -1 for pair in wanted]
+        for place in sorted({*range(len(own))}.difference(order), reverse=True):  # without this reference
+            alike[own[place][0]].append(place)
+        order = [
+            alike[key].pop() if place < 0 and alike[key] else place
+            for place, (key, _) in zip(order, wanted, strict=True)
+        ]
         if -1 in order:
             raise UserError(f"the runs have different rows{_difference(rows, first, names)}; evaluate all on one file")
         rows = rows.select(order)
@@ -285,12 +292,6 @@ def _aligned(rows: Rows, first: Rows, names: Sequence[str]) -> Rows:
                 f"{short(expected)} in {first.source}; evaluate all on one file"
             )
     return rows._replace(references=first.references)
-
-
-def _take(same: list[int], target: Any, references: Sequence[Any]) -> int:
-    """Removes the last of some places whose reference is `target`, or else the last; -1 if there is none."""
-    fitting = (n for n in reversed(range(len(same))) if _same(references[same[n]], target))
-    return same.pop(next(fitting, -1)) if same else -1
 
 
 def _key(row: Mapping[str, Any], names: Sequence[str]) -> str:

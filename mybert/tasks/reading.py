@@ -181,7 +181,8 @@ def _columns_of(name: str, records: Iterable[Record]) -> tuple[dict[str, list[An
     unit = "row"
     for record in readable(name, records):
         for column in record.fields:
-            columns.setdefault(column, [None] * len(numbers))
+            if column not in columns:
+                columns[column] = [None] * len(numbers)
         for column, values in columns.items():
             values.append(record.fields.get(column))
         numbers.append(record.number - 1)
