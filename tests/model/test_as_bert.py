@@ -154,19 +154,19 @@ def test_use_for_bert_holds_until_its_last_end(minilm_folder):
 
 
 @pytest.mark.parametrize(
-    "setting", [{"is_decoder": True}, {"position_embedding_type": "relative_key"}, {"pad_token_id": -1}]
+    ("setting", "asked"),
+    [
+        ({"is_decoder": True}, {}),
+        ({"position_embedding_type": "relative_key"}, {}),
+        ({"pad_token_id": -1}, {}),
+        ({}, {"is_decoder": True}),
+    ],
 )
-def test_use_for_bert_leaves_what_mybert_does_not_compute(setting, tmp_path):
+def test_use_for_bert_leaves_what_mybert_does_not_compute(setting, asked, tmp_path):
     BertModel(BertConfig(**small().to_dict())).save_pretrained(tmp_path)
     change_json(tmp_path / "config.json", **setting)
     with use_for_bert():
-        assert type(AutoConfig.from_pretrained(tmp_path)) is BertConfig
-
-
-def test_use_for_bert_leaves_a_decoder_that_the_call_asks_for(tmp_path):
-    BertModel(BertConfig(**small().to_dict())).save_pretrained(tmp_path)
-    with use_for_bert():
-        assert type(AutoModel.from_pretrained(tmp_path, is_decoder=True)) is BertModel
+        assert type(AutoModel.from_pretrained(tmp_path, **asked)) is BertModel
 
 
 def test_a_tokenizer_without_a_class_is_that_of_bert(tmp_path):
