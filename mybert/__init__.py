@@ -9,30 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mybert.api import (
-        Result,
-        adapt,
-        build_corpus,
-        build_index,
-        compare,
-        distill,
-        doctor,
-        embed,
-        evaluate,
-        explain,
-        export,
-        finetune,
-        merge,
-        predict,
-        pretrain,
-        push,
-        quantize,
-        score,
-        search,
-        suggest,
-        train_tokenizer,
-        trim,
-    )
+    from mybert.api import *  # noqa: F403
     from mybert.common.errors import UserError
     from mybert.embedding.embedder import Embedder
     from mybert.explanation.explainer import Explainer
@@ -40,7 +17,7 @@ if TYPE_CHECKING:
     from mybert.retrieval.index import Index
     from mybert.scoring.scorer import Scorer
 
-__all__ = [
+__all__ = [  # noqa: F405
     "Embedder",
     "Explainer",
     "Index",

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from mybert.common.metrics import percent
+from mybert.common.quantities import evenly
 from mybert.reports.components import Chart, Share, Table, printable
 
 Item = TypeVar("Item")
@@ -89,8 +90,7 @@ def bar_chart(title: str, columns: tuple[str, str], bars: Mapping[str, float], n
 
 def thinned(points: Sequence[Item], most: int = _POINTS) -> Sequence[Item]:
     """At most `most` of the points, evenly spread, with the first and the last one."""
-    step = -(-(len(points) - 1) // (most - 1))
-    return points if step <= 1 else [*points[:-1:step], points[-1]]
+    return [points[place] for place in evenly(len(points), most)]
 
 
 def _line_table(title: str, axis_name: str, lines: Sequence[Line], as_share: bool) -> Table:

@@ -91,6 +91,12 @@ def test_the_examples_are_in_the_language_of_the_model_or_those_of_the_user(card
     assert "print(pipe(['Hyvä elokuva.', 'Huono | elokuva.']))" in made.text and "Ada lives" not in made.text
 
 
+def test_the_example_of_a_classifier_of_pairs_is_a_pair(models, tmp_path):
+    card = card_of(Path(shutil.copytree(models("pairs"), tmp_path / "pairs")), example=["a?", "b", "c"])
+    assert "Classify pairs of texts:" in card.text and '{"inputs": [{"text": "a?", "text_pair": "b"}' in card.text
+    assert "print(pipe([{'text': 'a?', 'text_pair': 'b'}, {'text': 'a?', 'text_pair': 'c'}]))" in card.text
+
+
 def test_the_results_are_those_of_results_json(card, trained):
     results = json.loads((trained / "results.json").read_text())
     metrics = results["metrics"]

@@ -15,6 +15,7 @@ from json_files import change_json
 from safetensors.torch import load_file, save_file
 
 from mybert.artifacts.manifest import write_json
+from mybert.release.hub import space
 from tokenization import SPECIAL_TOKENS, MyBertTokenizer
 
 EXCLUDED = "--create-pr opens a pull request on main; it excludes --revision and --tag"
@@ -39,6 +40,13 @@ SETTINGS = [  # words, and message; " … " in a message stands for anything
         for name in ("config.json", "model.safetensors", "tokenizer.json")
     ),
 ]
+
+
+def test_a_space_without_gradio_is_refused_before_the_checkpoint_is_read(monkeypatch, assert_refused, tmp_path):
+    monkeypatch.setattr(space, "_DEMO", ("no-such-package",))
+    (tmp_path / "checkpoint").mkdir()
+    words = ["push", "checkpoint", "--repo-id", REPO, "--space", REPO, "--dry-run"]
+    assert_refused(words, "--space needs the demo: pip install 'mybert[demo]'")
 
 
 @pytest.mark.parametrize(("words", "message"), SETTINGS)

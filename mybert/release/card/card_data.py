@@ -85,6 +85,13 @@ class CardData:
         return "retrieval" if self.head == "MyBertModel" else None
 
     @property
+    def reads_pairs(self) -> bool:
+        """Whether it is a cross-encoder, or a classifier that was fine-tuned on pairs of texts."""
+        finetuned = self.config.get("finetuned")
+        inputs = finetuned.get("inputs") if isinstance(finetuned, dict) else None
+        return self.search_task == "reranking" or inputs == ["text", "text_pair"]
+
+    @property
     def similarity(self) -> str:
         """What the vectors of a sentence encoder are compared by."""
         name = self.sentence_settings.get("similarity_fn_name") or "cosine"

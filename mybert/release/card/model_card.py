@@ -50,7 +50,9 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
     """Renders the card, whose examples load the revision `pin`, and saves it in the bundle."""
     data = CardData.of(bundle.folder)
     results, task = result_tables(data), PIPELINES[data.head]
-    config, texts = data.config, examples_in(settings.language, settings.example, bool(data.search_task))
+    has_query = data.reads_pairs or data.search_task is not None
+    config, texts = data.config, examples_in(settings.language, settings.example, has_query)
+    inputs = request_inputs(data, texts)
     is_int8 = data.config.get("int8_outliers") is not None
     sizes = [f"{in_markdown(config[key])} {words}" for key, words in _SIZES.items() if key in config]
     sizes.append(f"{data.parameters:,} parameters")
@@ -70,7 +72,8 @@ def write_card(bundle: Bundle, settings: PushSettings, pin: str, verification: s
         texts=texts,
         code=repr,
         shell=lambda text: shlex.quote(one_line(text)),
-        request=json.dumps({"inputs": request_inputs(data, texts)}, ensure_ascii=False),
+        inputs=inputs,
+        request=json.dumps({"inputs": inputs}, ensure_ascii=False),
         pipeline_arguments=pipeline_arguments(task, is_int8),
         sizes=sizes,
         labels=labels,
@@ -183,7 +186,7 @@ def widget(
 
 def request_inputs(data: CardData, examples: dict[str, Any]) -> Any:
     """The `inputs` of a request to `handler.py`, made of `examples`."""
-    if data.search_task == "reranking":
+    if data.reads_pairs:
         return [{"text": examples["question"], "text_pair": text} for text in examples["texts"]]
     masked = examples["mask"].format(mask=data.mask)
     return {

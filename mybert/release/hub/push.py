@@ -16,7 +16,7 @@ from mybert.release.card.model_card import write_card
 from mybert.release.hub.bundle import Bundle, make_bundle
 from mybert.release.hub.bundle_checks import is_code
 from mybert.release.hub.publish import Published, check_login, check_upload, hub_errors, publish, set_tags
-from mybert.release.hub.space import check_space, publish_space, write_space
+from mybert.release.hub.space import check_space, publish_space, requirements, write_space
 from mybert.release.hub.verify import compare_with_bert, verify, write_reference
 from mybert.release.settings import PushSettings
 
@@ -43,6 +43,8 @@ def push(settings: PushSettings) -> Published | None:
     if not settings.dry_run:
         check_login()  # before verification, which can take minutes
         check_reachable(settings.repo_id)
+    if settings.space is not None:
+        requirements()
     with tempfile.TemporaryDirectory(prefix="mybert-push-") as scratch:
         reference, sentence = Path(scratch) / "reference", NOT_VERIFIED
         with report_full_disk(scratch, remedy="free some space, or set TMPDIR to another disk; nothing was sent"):
