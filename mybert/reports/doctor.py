@@ -1,6 +1,5 @@
 """`mybert doctor`: the findings about the output of a stage."""
 
-import functools
 import sys
 import textwrap
 
@@ -26,14 +25,15 @@ def diagnose(settings: DoctorSettings) -> list[Finding]:
 
 def main(settings: DoctorSettings) -> None:
     findings = diagnose(settings)
-    options = {"width": line_width(sys.stdout), "break_long_words": False, "break_on_hyphens": False}
-    fill = functools.partial(textwrap.fill, **options)
+    lines = textwrap.TextWrapper(line_width(sys.stdout), break_long_words=False, break_on_hyphens=False)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(f"{settings.folder}: {summary_line(findings)}", markup=False)
     for finding in findings:
-        title = fill(f"{finding.badge}: {finding.title}", subsequent_indent="  ")
+        lines.initial_indent, lines.subsequent_indent = "", "  "
+        title = lines.fill(f"{finding.badge}: {finding.title}")
+        lines.initial_indent, lines.subsequent_indent = "  ", "    "
         console.print(f"\n{title}", style=_COLOURS[finding.level], markup=False)
         for text in (finding.evidence, *([f"What to do: {finding.remedy}"] if finding.remedy else [])):
-            console.print(fill(text, initial_indent="  ", subsequent_indent="    "), markup=False)
+            console.print(lines.fill(text), markup=False)
     if settings.report:
         print(f"\n{how_to_open(write_report(settings.folder))}")

@@ -113,7 +113,7 @@ def evaluation_sections(files: StageFiles, part: str, results: Mapping[str, Any]
     numbering = f"Rows have their numbers in {name}, which count lines if it has lines."
     lines = list(files.predictions(part))
     table = prediction_table(f"Predictions{named}", lines, names, limit, graded)
-    scores = [_scores(results), _labels(results), _matrix(analysis)]
+    scores: list[Any] = [_scores(results), _labels(results), _matrix(analysis)]
     scores += [_predicted_numbers(lines)] * files.is_regression
     kind = "regression" if files.is_regression else "several labels" if files.has_several_labels else files.task
     errors = _ERRORS.get(kind, _ERRORS["one answer"])

@@ -16,7 +16,7 @@ _COLUMNS = 8  # evaluations shown for each sentence
 
 def page(files: StageFiles) -> Page:
     _, constant = files.scores
-    options = {"as_share": True, "axes": AXES}
+    options: dict[str, Any] = {"as_share": True, "axes": AXES}
     charts = [
         log_chart(title, files.log, {f"eval_{name}": "held-out"}, constant=constant.get(name), **options)
         for name, title in _ACCURACIES.items()
