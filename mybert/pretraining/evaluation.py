@@ -54,20 +54,16 @@ def metrics_of(sums: np.ndarray) -> dict[str, float]:
     Returns:
         loss (the sum of both), mlm_loss, mlm_accuracy, perplexity, mlm_tokens, nsp_loss, nsp_accuracy, nsp_pairs.
     """
-    tokens, mlm_loss, mlm_correct, pairs, nsp_loss, nsp_correct = sums.reshape(-1, 6).sum(0, dtype=np.float64)
     metrics = {"loss": 0.0}
-    if tokens:
-        metrics["mlm_loss"] = mlm_loss / tokens
-        metrics["mlm_accuracy"] = mlm_correct / tokens
-        with np.errstate(over="ignore"):  # to infinity
-            metrics["perplexity"] = float(np.exp(mlm_loss / tokens))
-        metrics["mlm_tokens"] = int(tokens)
-        metrics["loss"] += mlm_loss / tokens
-    if pairs:
-        metrics["nsp_loss"] = nsp_loss / pairs
-        metrics["nsp_accuracy"] = nsp_correct / pairs
-        metrics["nsp_pairs"] = int(pairs)
-        metrics["loss"] += nsp_loss / pairs
+    of_parts = sums.reshape(-1, 2, 3).sum(0, dtype=np.float64)
+    for part, labels, (number, loss, correct) in zip(("mlm", "nsp"), ("tokens", "pairs"), of_parts, strict=True):
+        if number:
+            metrics[f"{part}_loss"], metrics[f"{part}_accuracy"] = loss / number, correct / number
+            if part == "mlm":
+                with np.errstate(over="ignore"):  # to infinity
+                    metrics["perplexity"] = float(np.exp(loss / number))
+            metrics[f"{part}_{labels}"] = int(number)
+            metrics["loss"] += loss / number
     return metrics
 
 

@@ -117,7 +117,9 @@ def make_plan(
     settings: PretrainSettings, arguments: TrainingArguments, corpus: Corpus, clock: ClockProgress, given: set[str]
 ) -> BudgetPlan:
     """Measures the speed of this machine and chooses the options that are not given."""
-    plan, longest = BudgetPlan({}, []), corpus.shape.longest
+    plan, longest, batch = BudgetPlan({}, []), corpus.shape.longest, settings.max_tokens_per_batch
+    if batch is None and "per_device_train_batch_size" in given:
+        batch = max(1, round(arguments.per_device_train_batch_size * corpus.shape.mean_length))
     chooser = Chooser(
         with_schedule(settings, given, longest),
         arguments,
@@ -125,7 +127,7 @@ def make_plan(
         clock,
         _optimizers(settings, arguments, given),
         types_to_compare(arguments, "bf16" in given),
-        _given_batch(settings, given, arguments, corpus),
+        batch,
     )
     best, *others = chooser.choose()
     _choose_measured(plan, settings, given, best, others)
@@ -164,14 +166,6 @@ def _optimizers(settings: PretrainSettings, arguments: TrainingArguments, given:
     if "optimizer" in given:
         return [settings.optimizer]
     return ["adamw"] if "optim" in given or arguments.fsdp or arguments.deepspeed else ["muon", "adamw"]
-
-
-def _given_batch(
-    settings: PretrainSettings, given: set[str], arguments: TrainingArguments, corpus: Corpus
-) -> int | None:
-    if settings.max_tokens_per_batch is None and "per_device_train_batch_size" in given:
-        return max(1, round(arguments.per_device_train_batch_size * corpus.shape.mean_length))
-    return settings.max_tokens_per_batch
 
 
 def _choose_measured(

@@ -116,18 +116,15 @@ class Chooser:
                 for dtype in self.types:
                     yield self._candidate(size, optimizer, dtype, times)
 
-    @property
-    def _most(self) -> float:
-        return most_tokens_of(self.corpus.shape.tokens)
-
     def _candidate(self, size: str | None, optimizer: str, dtype: str, times: StepTimes) -> Candidate:
         seconds, accumulated = self.clock.training_seconds, self.arguments.gradient_accumulation_steps
+        most = most_tokens_of(self.corpus.shape.tokens)
         each, step = times.gradients[dtype] * accumulated, times.optimizers[optimizer]
         name = size or nearest_size(times.costs)
-        used = min(seconds, times.gradients[dtype] * self._most / self.arguments.world_size)
+        used = min(seconds, times.gradients[dtype] * most / self.arguments.world_size)
         batch = self.batch or tokens_per_batch(name, used, each, step, self.corpus.shape.longest)
         speed = times.tokens_per_second(dtype, optimizer, batch, accumulated)
-        tokens = min(speed * seconds * self.arguments.world_size, self._most)
+        tokens = min(speed * seconds * self.arguments.world_size, most)
         parameters = count_parameters(times.costs.config)["encoder"]
         counted = effective_tokens(tokens, optimizer)
         # Without the rise after many passes, by which slower candidates would seem better; `most` limits the passes.
