@@ -6,19 +6,11 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from mybert.common.tables import print_table
 from mybert.corpus.settings import CorpusSettings
 
 _PERCENTILES = (0, 10, 50, 90, 100)
-
-
-def measure(examples: pa.Table) -> Counter[str]:
-    """Number of examples of each length; the length is a string."""
-    counts = np.bincount(pc.list_value_length(examples["input_ids"]).to_numpy())
-    return Counter({str(length): int(counts[length]) for length in counts.nonzero()[0]})
 
 
 def summarize(

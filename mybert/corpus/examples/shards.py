@@ -10,13 +10,13 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mybert.artifacts.manifest import fingerprint, write_json
 from mybert.common.json_io import parse_json
 from mybert.common.progress import no_dataset_bars
 from mybert.corpus.examples.blocks import block_to_examples, example_schema
 from mybert.corpus.examples.text_encoding import plain_tokenizer
-from mybert.corpus.report import measure
 from mybert.corpus.settings import CorpusSettings
 from mybert.corpus.text.document_store import group_in_blocks, read_stored
 
@@ -73,7 +73,7 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
         folder: holds the documents and, for each part, `PART.npy`: its documents in order, and their identities.
 
     Returns:
-        `counts` of `block_to_examples`, `lengths` of `measure`, and the `sha256` of the file.
+        `counts` of `block_to_examples`, `lengths`, the number of examples of each, and the `sha256` of the file.
     """
     path = Path(folder) / f"{shard.name}.arrow"
     if (record := finished(path)) is not None:
@@ -90,7 +90,7 @@ def make_shard(shard: Shard, *, folder: str, tokenizer: str, settings: CorpusSet
             table, block_counts = block_to_examples(texts, identities, encoder, settings, block.key, block.dupes)
             writer.write_table(table)
             counts.update(block_counts)
-            lengths.update(measure(table))
+            lengths.update(map(str, pc.list_value_length(table["input_ids"]).to_pylist()))
     aside.replace(path)
     record = {"counts": counts, "lengths": lengths, "sha256": fingerprint(path)}
     write_json(path.with_suffix(".json"), record)
