@@ -42,7 +42,8 @@ def test_wrong_input_is_named(tiny_config, inputs, message, training):
         MyBertModel(tiny_config).train(training)(**inputs)
 
 
-ONES, PLACES = torch.ones(10, dtype=torch.bool), "masked_lm_positions"
+ONES, BEFORE = torch.ones(10, dtype=torch.bool), {"start_positions": -IDS[0, :2], "end_positions": IDS[0, :2]}
+PLACES, SHAPE = "masked_lm_positions", r"of shape \(1, 2\), expected integers of shape"
 LABELS = [
     ("SequenceClassification", {"labels": torch.tensor([0, 3])}, r"labels holds 3, .*0 to 2 \(num_labels\)"),
     ("SequenceClassification", {"labels": torch.tensor([0, -1])}, r"labels holds -1"),
@@ -51,12 +52,8 @@ LABELS = [
     ("TokenClassification", {"labels": IDS}, r"labels holds 7"),
     ("MaskedLM", {"labels": IDS + 100}, r"labels holds 107, .*vocab_size"),
     ("PreTraining", {"next_sentence_label": torch.tensor([0, 2])}, r"next_sentence_label holds 2"),
-    (
-        "QuestionAnswering",
-        dict.fromkeys(("start_positions", "end_positions"), -IDS[0, :2]),
-        "start_positions holds -7",
-    ),
-    ("MaskedLM", {"labels": IDS, PLACES: torch.tensor([[1, 2]])}, rf"{PLACES} is torch.int64 of shape \(1, 2\), exp"),
+    ("QuestionAnswering", BEFORE, "start_positions holds -7"),
+    ("MaskedLM", {"labels": IDS, PLACES: torch.tensor([[1, 2]])}, rf"{PLACES} is torch.int64 {SHAPE}"),
     ("MaskedLM", {"labels": IDS, PLACES: ONES}, f"{PLACES} is torch.bool"),
     ("MaskedLM", {"labels": IDS, PLACES: torch.tensor([1, 10])}, f"{PLACES} holds 10, outside 0 to 9"),
     ("MultipleChoice", {}, r"shape \(2, 5\), expected \(batch, choices, sequence"),
