@@ -115,12 +115,7 @@ def scored_lines(
 
 def _of_texts(scorer: Scorer, texts: list[str], within_word: bool) -> Iterator[Scored]:
     for text, text_score in zip(texts, scorer.texts(texts, within_word), strict=True):
-        record = {
-            **_record(text, text_score),
-            "tokens": text_score.tokens,
-            "token_log_probabilities": text_score.log_probabilities.round(_DIGITS).tolist(),
-        }
-        yield record, _sums(text_score)
+        yield _record(text, text_score, "token", text_score.tokens), _sums(text_score)
 
 
 def _of_pairs(scorer: Scorer, texts: dict[str, list[str]], within_word: bool) -> Iterator[Scored]:
@@ -141,12 +136,7 @@ def _of_pairs(scorer: Scorer, texts: dict[str, list[str]], within_word: bool) ->
 
 def _of_words(scorer: Scorer, texts: list[str], first_number: int) -> Iterator[Scored]:
     for text, text_score in zip(texts, scorer.masked_words(texts, first_number), strict=True):
-        record = {
-            **_record(text, text_score),
-            "words": text_score.words,
-            "word_log_probabilities": text_score.log_probabilities.round(_DIGITS).tolist(),
-            "correct": text_score.correct.tolist(),
-        }
+        record = _record(text, text_score, "word", text_score.words) | {"correct": text_score.correct.tolist()}
         counts = {
             "words": len(text_score.words),
             "unknown_words": text_score.unknown,
@@ -156,12 +146,14 @@ def _of_words(scorer: Scorer, texts: list[str], first_number: int) -> Iterator[S
         yield record, counts | decisions | {"nats": -text_score.log_probability}
 
 
-def _record(text: str, scored: TextScore | MaskedWordsScore) -> dict[str, Any]:
+def _record(text: str, scored: TextScore | MaskedWordsScore, kind: str, parts: list[str]) -> dict[str, Any]:
     bits = scored.bits_per_character
     return {
         "text": text,
         "log_probability": round(scored.log_probability, _DIGITS),
         "bits_per_character": None if bits is None else round(bits, _DIGITS),
+        f"{kind}s": parts,
+        f"{kind}_log_probabilities": scored.log_probabilities.round(_DIGITS).tolist(),
     }
 
 
