@@ -119,7 +119,8 @@ def search(served: ServedIndex, body: Body) -> Work:
         if isinstance(outcome, UnusableQuery):
             raise Refused(422, str(outcome))
         if isinstance(outcome, UserError):
-            raise Refused(503, str(outcome), "Unhealthy", {"retry-after": "5"})
+            message = str(outcome).replace(served.settings.model, served.name)  # no folders of this machine
+            raise Refused(503, message, "Unhealthy", {"retry-after": "5"})
         return json_bytes({"results": outcome})
 
     return Work(tokens, lambda _: ([arguments], [tokens]), answer)

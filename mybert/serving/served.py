@@ -157,7 +157,7 @@ class ServedIndex(_Served):
         counts = {"documents": len(self.index), "passages": self.index.passages}
         return {
             "model_type": {"embedding": {"pooling": "+".join(self.embedder.modules.poolings)}},
-            "index": counts | {"reranker": self.settings.reranker},
+            "index": counts | {"reranker": self.settings.reranker and name_for_others(self.settings.reranker)},
         }
 
     def compute(self, rows: list[Any], progress: Callable[[int], object]) -> Iterable[Any]:

@@ -67,7 +67,7 @@ def test_documents_that_are_added_are_found_at_once(service, index, models):
     assert service.post("/search", {"query": "zebras", "rerank": False}).json()["results"][0]["id"] == "new"
     info = service.client.get("/info").json()
     assert info["routes"] == ["/", "/search"] and info["index"]["documents"] == len(DOCUMENTS) + 1
-    assert info["index"]["reranker"] == str(models("regression"))
+    assert info["index"]["reranker"] == "regression"
 
 
 def test_an_index_that_is_moved_or_made_again_while_it_is_served(serve, index, tiny_bert, tmp_path):
@@ -79,7 +79,7 @@ def test_an_index_that_is_moved_or_made_again_while_it_is_served(serve, index, t
     moved.rename(tmp_path / "elsewhere")
     answer = service.post("/search", query)
     assert answer.status_code == 503
-    assert answer.json()["error"].startswith(f"the index {moved} was moved or deleted")
+    assert answer.json()["error"].startswith("the index index was moved or deleted")
     mybert.build_index(tiny_bert, index.parent / "documents.jsonl", output=moved, language="de")
     expected = [hit.record() for hit in Index(moved, device="cpu").search(**query)]
     assert service.post("/search", query).json()["results"] == json.loads(json.dumps(expected))
