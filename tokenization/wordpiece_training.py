@@ -46,8 +46,8 @@ def train_wordpiece(
     words = {word: n for word, n in word_counts.items() if len(word) <= MAX_WORD_CHARACTERS}
     vocabulary += _rare_alphabet(words, character_coverage, set(vocabulary), (vocab_size - len(vocabulary)) // 2)
     known = set(vocabulary)
-    spelt = ((spelling, n) for spelling, n in ((_spell(w), n) for w, n in words.items()) if known.issuperset(spelling))
-    merges = merge_pairs(spelt, min_frequency)
+    spelt = (([word[0], *(PREFIX + c for c in word[1:])], n) for word, n in words.items())
+    merges = merge_pairs(((pieces, n) for pieces, n in spelt if known.issuperset(pieces)), min_frequency)
     if progress is not None:
         progress(len(vocabulary))
     while len(vocabulary) < vocab_size and (piece := next(merges, None)) is not None:
@@ -67,10 +67,6 @@ def _always_there(do_lower_case: bool) -> list[str]:
     letters = string.ascii_lowercase if do_lower_case else string.ascii_letters
     characters = sorted(letters + string.digits + string.punctuation)
     return [*SPECIAL_TOKENS, *characters, *(PREFIX + c for c in characters)]
-
-
-def _spell(word: str) -> list[str]:
-    return [word[0], *(PREFIX + c for c in word[1:])]
 
 
 def _rare_alphabet(words: Mapping[str, int], coverage: float, known: set[str], places: int) -> list[str]:

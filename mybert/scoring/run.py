@@ -108,14 +108,10 @@ def scored_lines(
         return _of_words(scorer, texts, first_number)
     within_word = settings.masking == "within-word"
     if settings.pairs is None:
-        return _of_texts(scorer, texts, within_word)
+        scores = zip(texts, scorer.texts(texts, within_word), strict=True)
+        return ((_record(text, one, "token", one.tokens), _sums(one)) for text, one in scores)
     good, bad = settings.pairs.split(",")
     return _of_pairs(scorer, {good: texts, bad: [row.pop(bad) for row in others]}, within_word)
-
-
-def _of_texts(scorer: Scorer, texts: list[str], within_word: bool) -> Iterator[Scored]:
-    for text, text_score in zip(texts, scorer.texts(texts, within_word), strict=True):
-        yield _record(text, text_score, "token", text_score.tokens), _sums(text_score)
 
 
 def _of_pairs(scorer: Scorer, texts: dict[str, list[str]], within_word: bool) -> Iterator[Scored]:

@@ -80,16 +80,12 @@ class _PrepackedLayer:
             if has_fewer and not is_one:
                 return attend_queries(self.attention, query, key, value, layout, rows)
         if is_one:
-            return self._attend_in_one_sequence(query, key, value)
+            size = self.attention.head_size
+            query, key, value = (x.view(1, len(x), -1, size).transpose(1, 2) for x in (query, key, value))
+            context = nn.functional.scaled_dot_product_attention(query, key, value, scale=self.attention.scaling)
+            return context.transpose(1, 2).flatten(2)[0]
         context, _ = self.attention.attend(query, key, value, layout)
         return context if rows is None else context.index_select(0, rows)
-
-    def _attend_in_one_sequence(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """(R, H), (T, H), (T, H) → (R, H)."""
-        size, scaling = self.attention.head_size, self.attention.scaling
-        query, key, value = (x.view(1, len(x), -1, size).transpose(1, 2) for x in (query, key, value))
-        context = nn.functional.scaled_dot_product_attention(query, key, value, scale=scaling)
-        return context.transpose(1, 2).flatten(2)[0]
 
 
 def _norm(module: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
