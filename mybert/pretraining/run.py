@@ -205,8 +205,9 @@ def _build_trainer(
             callbacks=[budget] if budget else None,
         )
         trainer.check_setup()
-    if arguments.eval_strategy == IntervalStrategy.STEPS and arguments.eval_steps < 1 and budget is None:
-        steps = math.ceil(arguments.eval_steps * trainer.planned_steps())
+    share = arguments.eval_steps or 1.0
+    if arguments.eval_strategy == IntervalStrategy.STEPS and share < 1 and budget is None:
+        steps = math.ceil(share * trainer.planned_steps())
         arguments.eval_steps = steps if arguments.load_best_model_at_end else max(steps, _LEAST_EVAL_STEPS)
     return trainer, finish
 
