@@ -189,9 +189,8 @@ class Index:
         documents = [documents] if isinstance(documents, IndexedDocument | Mapping) else documents
         counts = {"added": 0, "replaced": 0, "unchanged": 0, "passages": 0}
         with self.store.writing():
-            known = self.store.known()
             for batch in batches(map(as_document, documents), lambda one: len(one.text) + len(one.title), _BATCH):
-                new: dict[str, IndexedDocument] = {}
+                new, known = dict[str, IndexedDocument](), self.store.known([one.id for one in batch])
                 for document in batch:
                     place = known.get(document.id)
                     if document.id not in new and place and place[2] == document.digest():
@@ -201,8 +200,6 @@ class Index:
                 replaced = [known[key] for key in new if key in known]
                 if new:
                     counts["passages"] += self._append(list(new.values()), replaced, progress)
-                    number = len(self.store.segments) - 1
-                    known |= {key: (number, row, one.digest()) for row, (key, one) in enumerate(new.items())}
                 counts["replaced"] += len(replaced)
                 counts["added"] += len(new) - len(replaced)
                 if progress:
@@ -222,9 +219,10 @@ class Index:
             missing: `strict` raises a UserError for an id that is not in the index; `skip` leaves it out.
         """
         with self.store.writing():
-            known, ids = self.store.known(), list(dict.fromkeys(map(id_of, as_list(ids))))
+            ids = list(dict.fromkeys(map(id_of, as_list(ids))))
+            known = self.store.known(ids)
             if (unknown := [key for key in ids if key not in known]) and missing == "strict":
-                path = next((key for key in known if key.endswith(f"/{unknown[0]}")), None)
+                path = next((key for key in self.store.known() if key.endswith(f"/{unknown[0]}")), None)
                 hint = f"; {short(path)} is there, since the id of a file is its path" if path else ""
                 raise UserError(
                     f"{self.folder} has no document {short_list(map(short, unknown))}; nothing is deleted{hint}"

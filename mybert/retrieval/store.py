@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from mybert.artifacts.manifest import MANIFEST, read_manifest, write_manifest
 from mybert.artifacts.staging import exclusive_lock
@@ -166,14 +168,16 @@ class SegmentStore:
             if path.name.startswith(("segment-", "deleted-")) and path.name not in named:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
-    def known(self) -> dict[str, Place]:
-        """Segment, number in it, and digest of each document that is not deleted, by its id."""
-        known = {}
+    def known(self, ids: Sequence[str] | None = None) -> dict[str, Place]:
+        """Segment, number in it, and digest of each document that is not deleted, by its id; of some or of all ids."""
+        known: dict[str, Place] = {}
         for number, (segment, gone) in enumerate(zip(self.segments, self.deleted, strict=True)):
-            dead, columns = set(gone.tolist()), (segment.documents[name].to_pylist() for name in ("id", "digest"))
-            for row, (key, digest) in enumerate(zip(*columns, strict=True)):
-                if row not in dead:
-                    known[key] = (number, row, digest)
+            stays = segment.staying(gone)
+            if ids is not None:
+                stays &= pc.is_in(segment.documents["id"], value_set=pa.array(ids, pa.large_string())).to_numpy()
+            rows = np.flatnonzero(stays)
+            keys, digests = (segment.documents[name].take(pa.array(rows)).to_pylist() for name in ("id", "digest"))
+            known |= {key: (number, *rest) for key, *rest in zip(keys, rows.tolist(), digests, strict=True)}
         return known
 
     def without(self, gone: Sequence[Place]) -> list[dict[str, Any]]:
