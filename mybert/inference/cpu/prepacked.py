@@ -75,10 +75,10 @@ class _PrepackedLayer:
             query, key, value = self.projections(hidden_states).chunk(3, dim=-1)
         else:
             key, value = self.projections(hidden_states).chunk(2, dim=-1)
-            has_fewer = rows is not None and is_sdpa
-            query = self.query(hidden_states.index_select(0, rows) if has_fewer else hidden_states)
-            if has_fewer and not is_one:
-                return attend_queries(self.attention, query, key, value, layout, rows)
+            asking = rows if is_sdpa else None
+            query = self.query(hidden_states if asking is None else hidden_states.index_select(0, asking))
+            if asking is not None and not is_one:
+                return attend_queries(self.attention, query, key, value, layout, asking)
         if is_one:
             size = self.attention.head_size
             query, key, value = (x.view(1, len(x), -1, size).transpose(1, 2) for x in (query, key, value))
