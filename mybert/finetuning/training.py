@@ -194,9 +194,9 @@ def _trainer(job: Job, arguments: FinetuningArguments, dry_run: bool) -> RunTrai
     collate = task.collator(job.tokenizer)
 
     def compute_metrics(evaluation: EvalPrediction) -> dict[str, float]:
-        features, rows, logits = data.validation_features, data.splits["validation"].rows, evaluation.predictions
+        features, rows, found = data.validation_features, data.splits["validation"].rows, evaluation.predictions
         assert features is not None
-        logits = list(np.stack(logits, -1) if isinstance(logits, tuple) else logits)
+        logits = list(np.stack(found, -1) if isinstance(found, tuple) else found)
         return tuned_scores(task, features, rows, model.config, logits)
 
     return RunTrainer(
