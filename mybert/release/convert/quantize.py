@@ -62,7 +62,7 @@ def quantize(settings: QuantizeSettings) -> Path:
         model.save_pretrained(folder)
         tokens = sum(map(len, sequences))
         finish(checkpoint, folder, settings, {"checkpoint": settings.model}, {"calibration_tokens": tokens})
-    rows = [("calibration texts", len(sequences)), ("calibration tokens", tokens)]
+    rows: list[tuple[str, Any]] = [("calibration texts", len(sequences)), ("calibration tokens", tokens)]
     rows += [
         (f"weights {when}", with_unit(size, "B")) for when, size in (("before", before), ("after", _bytes(model)))
     ]
