@@ -81,7 +81,7 @@ class MyBertTokenizer(BertTokenizer):
             )
         special_tokens = [str(t) for t in (pad_token, unk_token, cls_token, sep_token, mask_token)]
         super().__init__(
-            vocab=_read_vocabulary(source, special_tokens),
+            vocab=_read_vocabulary(source, special_tokens, kwargs.get("added_tokens_decoder") or {}),
             do_lower_case=do_lower_case,
             unk_token=unk_token,
             sep_token=sep_token,
@@ -244,8 +244,14 @@ def _is_word(token: str) -> bool:
     return bool(token) and {unicodedata.category(character)[0] for character in (token[0], token[-1])} <= set("LMN")
 
 
-def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[str, int]:
-    """A checked mapping from piece to id; see `MyBertTokenizer` for what `source` may be."""
+def _read_vocabulary(
+    source: Vocabulary, special_tokens: Iterable[str], added: Mapping[int, AddedToken]
+) -> dict[str, int]:
+    """A checked mapping from piece to id; see `MyBertTokenizer` for what `source` may be.
+
+    Args:
+        added: tokens of a saved tokenizer by id; a special token may be one of those after the vocabulary.
+    """
     if isinstance(source, Mapping):
         name, pieces = "the vocabulary", _pieces_of_mapping(source)
     elif isinstance(source, (str, PathLike)):
@@ -255,7 +261,8 @@ def _read_vocabulary(source: Vocabulary, special_tokens: Iterable[str]) -> dict[
     if not pieces:
         raise ValueError(f"{name} is empty; expected one piece a line")
     vocab = {piece: index for index, piece in enumerate(pieces)}
-    missing = [token for token in special_tokens if token not in vocab]
+    known = {*vocab, *(str(token) for number, token in added.items() if number >= len(vocab))}
+    missing = [token for token in special_tokens if token not in known]
     if missing:
         raise ValueError(f"{name} (lines 1 to {len(vocab)}) lacks the special tokens {', '.join(missing)}; add them")
     return vocab

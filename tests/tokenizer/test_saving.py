@@ -100,6 +100,16 @@ def test_added_words_match_whole_words_only_and_leave_no_stale_vocabulary(tokeni
     assert [ids.count(tokenizer.convert_tokens_to_ids(word)) for word in words] == [1] * 5
 
 
+def test_a_special_token_that_replaces_another_is_read_back(tokenizer, tmp_path):
+    tokenizer.add_tokens(["covid"])
+    tokenizer.add_special_tokens({"mask_token": "<m>"})
+    tokenizer.save_pretrained(tmp_path)
+    for read in (MyBertTokenizer.from_pretrained, AutoTokenizer.from_pretrained):
+        loaded = read(tmp_path)
+        assert loaded("hello <m> covid [MASK]").data == tokenizer("hello <m> covid [MASK]").data
+        assert loaded.mask_token_id == tokenizer.mask_token_id == len(tokenizer) - 1
+
+
 def test_training_anew_as_transformers_does_gives_a_tokenizer_of_this_class(tokenizer, tmp_path):
     trained = tokenizer.train_new_from_iterator([["banana bandana banana"]], 40)
     assert type(trained) is MyBertTokenizer
