@@ -157,7 +157,7 @@ def _rows(source: Source, what: str, problems: Problems, given: Mapping[str, str
     elif is_tabbed and not is_named:
         yield from _two_columns(source.name, problems)
     elif source.kind == ".txt" and what == "documents":
-        options = {"errors": problems.errors, "skipped": problems.skipped}
+        options: dict[str, Any] = {"errors": problems.errors, "skipped": problems.skipped}
         for document in read_documents([source.name], plain_text="file", **options):
             yield source.name, "", document.text, document.place
     else:

@@ -282,14 +282,14 @@ class Index:
         sizes = passage_sizes(made["passage_tokens"], made["overlap"], self.encoder)
         pairs = [(one.title, one.text) for one in documents]
         spans, read = cut_documents(self.encoder, pairs, sizes, self._analyzer.language)
-        passages = [
+        passages: list[dict[str, Any]] = [
             {"document": number, "start": start, "end": end, "text": documents[number].text[start:end]}
             for number, places in enumerate(spans)
             for start, end in places
         ]
         texts = [joined(documents[one["document"]].title, one["text"]) for one in passages]
         with Bar(total=len(read), desc="encoding", unit="passages", leave=False) if progress else nullcontext() as bar:
-            vectors = self.encoder.passages(read, bar and bar.update)
+            vectors = self.encoder.passages(read, bar.update if bar else None)
         name = self.store.new_name("segment")
         write_segment(
             self.folder / name,

@@ -64,7 +64,7 @@ _MEASURED, _LONGER = 500, 0.1  # documents whose tokens are counted, and the sha
 
 
 class _Kind:
-    model: SentenceTransformer | CrossEncoder
+    model: Any
 
     def save(self, folder: Path) -> None:
         """Writes the model. Its card has no texts of the training rows, which the user may not want to publish."""

@@ -54,7 +54,7 @@ class Segment:
         self.bits = np.load(bits, mmap_mode="r") if bits.is_file() else None
         self.postings = Postings.load(folder)
         graph = folder / "graph.usearch"
-        self.graph = _usearch().restore(str(graph), view=True) if graph.is_file() else None  # memory mapped, too
+        self.graph: Any = _usearch().restore(str(graph), view=True) if graph.is_file() else None  # memory mapped, too
 
     def __len__(self) -> int:
         return len(self.document_of)
