@@ -203,8 +203,16 @@ def _classes(predictor: Predictor, examples: list[list[str]]) -> Head:
     title = "Number" if predictor.task.config.problem_type == "regression" else "Labels"
     fields = {names[role]: 4 for role in inputs}
     marked = _WORDS_SHOWN.format("the first label" if title == "Labels" else "the number")
-    return Head("Classify" if title == "Labels" else "Rate", fields, answer, title, marked, ("word", "value"),
-                examples or [["a great film"] * len(fields)], predictor)  # fmt: skip
+    return Head(
+        "Classify" if title == "Labels" else "Rate",
+        fields,
+        answer,
+        title,
+        marked,
+        ("word", "value"),
+        examples or [["a great film"] * len(fields)],
+        predictor,
+    )
 
 
 def _tags(predictor: Predictor, examples: list[list[str]]) -> Head:

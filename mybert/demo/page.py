@@ -77,9 +77,17 @@ def build_page(models: Sequence[str], device: str = "auto") -> gr.Blocks:
 def launch(page: gr.Blocks, host: str, port: int, block: bool = True) -> str:
     """Serves a page; the address."""
     _, address, _ = page.queue(default_concurrency_limit=1).launch(
-        server_name=host, server_port=port or None, prevent_thread_lock=True, quiet=True, show_error=True,
-        share=False, ssr_mode=False, css=_CSS, theme=gr.themes.Default(primary_hue="blue"), footer_links=[],
-    )  # fmt: skip
+        server_name=host,
+        server_port=port or None,
+        prevent_thread_lock=True,
+        quiet=True,
+        show_error=True,
+        share=False,
+        ssr_mode=False,
+        css=_CSS,
+        theme=gr.themes.Default(primary_hue="blue"),
+        footer_links=[],
+    )
     print(f"the demo is at {address}", flush=True)
     if block:
         page.block_thread()
@@ -158,8 +166,10 @@ def _components(head: Head, first: Answer | None) -> list[tuple[Any, Callable[[A
         add(
             gr.HTML,
             lambda answer: _marked(answer.marked or (), head.labels),
-            label=head.marked, show_label=True, container=True,
-        )  # fmt: skip
+            label=head.marked,
+            show_label=True,
+            container=True,
+        )
     if head.columns:
         with gr.Accordion("Details", open=False):
             options = {"headers": list(head.columns), "interactive": False, "show_label": False, "wrap": True}

@@ -217,8 +217,14 @@ def _table(source: Source, problems: Problems, given: Mapping[str, str]) -> Iter
     columns: dict[str, Any] = next((record.fields for record in first if record.fields), {})
     text = given.get("text") or next(iter(usual_columns(columns, _TEXTS)), "text")
     column = TextColumn(text, f"expected a column for the text, such as {', '.join(_TEXTS[:3])}")
-    documents = read_documents([source.name], text_column=column, errors=problems.errors, with_other_columns=True,
-                               plain_text="line", skipped=problems.skipped)  # fmt: skip
+    documents = read_documents(
+        [source.name],
+        text_column=column,
+        errors=problems.errors,
+        with_other_columns=True,
+        plain_text="line",
+        skipped=problems.skipped,
+    )
     for document, key, title, _ in with_ids_and_titles(documents, given):
         yield key, title, document.text, document.place
 

@@ -64,8 +64,9 @@ def read_passages(inputs: Sequence[str], columns: Mapping[str, str], errors: str
     """
     column = TextColumn(columns.get("text", "text"), "name it by --columns text=COLUMN")
     problems = Problems(errors, Counter())
-    given = read_documents(inputs, text_column=column, errors=errors, plain_text="file", with_other_columns=True,
-                           skipped=problems.skipped)  # fmt: skip
+    given = read_documents(
+        inputs, text_column=column, errors=errors, plain_text="file", with_other_columns=True, skipped=problems.skipped
+    )
     documents = [(title.strip(), one.text) for one, _, title, _ in with_ids_and_titles(given, columns)]
     problems.print_skipped("documents")
     split = sentence_splitter(guess_language([text for _, text in documents]))

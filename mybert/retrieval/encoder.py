@@ -73,10 +73,8 @@ class Reranker:
         self._predictor = Predictor(PredictorSettings(model=model, **options))
         task = self._predictor.task
         labels = task.config.num_labels if isinstance(task, TextClassification) else 0
-        is_multi, reads_pairs = (
-            task.config.problem_type == MULTI,
-            "text_pair" in (task.trained_inputs or ["text_pair"]),
-        )
+        is_multi = task.config.problem_type == MULTI
+        reads_pairs = "text_pair" in (task.trained_inputs or ["text_pair"])
         if not isinstance(task, TextClassification) or labels not in (1, 2) or is_multi or not reads_pairs:
             head = f"{labels} {'independent labels' if is_multi else 'classes'}" if labels else f"the task {task.name}"
             head += "" if reads_pairs else " for a single text"

@@ -29,8 +29,9 @@ _CANDIDATES = 10  # times as many as are asked for are compared again with the s
 _BLOCK = 1 << 14  # passages
 _ROWS = 1 << 12  # of a batch of passages.arrow
 _PASSAGES = pa.schema({"document": pa.int32(), "start": pa.int64(), "end": pa.int64(), "text": pa.large_string()})
-_DOCUMENTS = pa.schema({"id": pa.large_string(), "title": pa.large_string(), "digest": pa.binary(16),
-                        "columns": pa.large_string()})  # fmt: skip
+_DOCUMENTS = pa.schema(
+    {"id": pa.large_string(), "title": pa.large_string(), "digest": pa.binary(16), "columns": pa.large_string()}
+)
 
 
 class Segment:

@@ -79,8 +79,11 @@ def _one(value: Any, kinds: frozenset[Any]) -> Any:
 
 def _expected(option: Option, kinds: frozenset[Any]) -> str:
     """What the message expects, such as `a text, a list of those or None`."""
-    names = [" or ".join(option.choices) if kind is str and option.choices else name
-             for kind, name in _NAMES.items() if kind in kinds]  # fmt: skip
+    names = [
+        " or ".join(option.choices) if kind is str and option.choices else name
+        for kind, name in _NAMES.items()
+        if kind in kinds
+    ]
     names += ["a list of those"] if list in kinds else []
     return " or ".join([*names, *(["None"] if option.optional else [])])
 

@@ -134,8 +134,12 @@ class EvaluateSettings(EvaluationOptions, OutputFolder, InferenceSettings):
             raise UserError("missing --data: labelled rows; or --documents, --queries and --judgements")
         check_effect(self, "start reranker language", self.documents, "without --documents; remove it")
         of_rows = {field.name for field in fields(TaskSettings)} - {"columns", "max_length"}
-        check_effect(self, " ".join(["data slices suspects task", *sorted(of_rows)]), not self.documents,
-                     "with --documents; remove it")  # fmt: skip
+        check_effect(
+            self,
+            " ".join(["data slices suspects task", *sorted(of_rows)]),
+            not self.documents,
+            "with --documents; remove it",
+        )
 
 
 @dataclass(kw_only=True)
