@@ -56,13 +56,7 @@ def embed(settings: EmbedSettings) -> Path:
             count = sum(1 for _ in texts.batches())
             parts.compute_on_ray(partial(_VectorPart, job.elsewhere(), texts), count, "embedding")
         else:
-            compute = _VectorPart(settings, texts, embedder)
-            with Bar(total=texts.count, desc="embedding", unit="texts") as bar:
-                for number, stored in enumerate(texts.batches()):
-                    if parts.is_finished(number):
-                        bar.update(len(stored))
-                    else:
-                        parts.compute(compute, number, bar.update)
+            _compute_here(_VectorPart(settings, texts, embedder), texts, parts)
         _join(parts, texts.count, path)
         counts = parts.counts()
         write_manifest(
@@ -105,6 +99,16 @@ def _short_enough(embedder: Embedder, texts: list[Document], problems: Problems)
             detail = f"{length:,}; --long-texts window splits such texts into windows"
             problems.report(text.source, text.place, f"more than {embedder.max_length} tokens", detail)
     return kept
+
+
+def _compute_here(compute: "_VectorPart", texts: StoredTexts, parts: Parts) -> None:
+    """Computes the parts that are not finished. When it returns, no batch keeps the file of the texts open."""
+    with Bar(total=texts.count, desc="embedding", unit="texts") as bar:
+        for number, stored in enumerate(texts.batches()):
+            if parts.is_finished(number):
+                bar.update(len(stored))
+            else:
+                parts.compute(compute, number, bar.update)
 
 
 class _VectorPart:

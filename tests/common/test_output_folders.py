@@ -225,7 +225,7 @@ COMMANDS = {  # what each command is given, in a folder with inputs; {NAME} is a
     "index": "{encoder} texts.txt --device cpu",
     "score": "{filler} texts.txt --device cpu",
     "export": "{classifier}",
-    "merge": "{classifier} {classifier}",
+    "merge": "{classifier} other",
     "quantize": "{encoder} --texts texts.txt",
 }
 OUTPUTS = {
@@ -239,8 +239,9 @@ OUTPUTS = {
 
 @pytest.fixture(scope="module")
 def inputs(models, tmp_path_factory):
-    """A folder with texts, rows, examples and scores."""
+    """A folder with texts, rows, examples, scores and another classifier."""
     folder = tmp_path_factory.mktemp("inputs")
+    shutil.copytree(models("classifier"), folder / "other")
     texts = [
         f"The {noun} {verb}. It is {word}."
         for noun in ("film", "sea")

@@ -129,7 +129,8 @@ def test_evaluated_rows_that_were_trained_on_are_counted(finetune, write_rows, o
     new = [{"text": f"unseen {i}", "label": "good"} for i in range(8)]
     mixed = write_rows("mixed.jsonl", [*new, *({**row, "label": "bad"} for row in opinions[::-1])])
     fresh, copy = write_rows("fresh.jsonl", new), tmp_path / "copy"
-    assert cli.main(["merge", str(tmp_path / "out"), str(tmp_path / "out"), "--output", str(copy)]) == 0
+    again = shutil.copytree(tmp_path / "out", tmp_path / "again")
+    assert cli.main(["merge", str(tmp_path / "out"), str(again), "--output", str(copy)]) == 0
     for model, file, rows, equal in (
         *((tmp_path / "out", *case) for case in ((moved, 48, count), (mixed, 56, count), (fresh, 8, 0))),
         (copy, mixed, 56, count),
