@@ -119,6 +119,8 @@ def _part(settings: CompareSettings) -> str:
     folders = [Path(name) for run in settings.runs for name in folders_of(run) if Path(name).is_dir()]
     folders = [folder for folder in folders if not (folder / PREDICTIONS).is_file()]
     if settings.part != "auto":
+        if not folders:
+            raise UserError(f"--part {settings.part}: no run is a folder of `mybert finetune`; leave it out")
         return settings.part
     return "test" if folders and all((folder / "test" / PREDICTIONS).is_file() for folder in folders) else "validation"
 

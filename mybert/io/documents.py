@@ -120,7 +120,10 @@ def _has_json_lines(lines: Iterable[str]) -> tuple[bool, Iterable[str]]:
 
 
 def records_of(source: Source, column: TextColumn | None = None, only_text: bool = False) -> Iterator[Record]:
-    """The records of a source that is no plain text; see `READERS` for the other arguments."""
+    """The records of a source that is no plain text; see `READERS` for the other arguments.
+
+    Classes of data sets are named; -1, a hidden label, is None.
+    """
     if source.kind in READERS:
         yield from READERS[source.kind](source.name, column, only_text=only_text)
         return
@@ -128,7 +131,16 @@ def records_of(source: Source, column: TextColumn | None = None, only_text: bool
     if column is not None and data.column_names is not None:
         column.check(source.name, data.column_names)
         data = data.select_columns([column.name]) if only_text else data
-    yield from (Record(number, fields, unit="row") for number, fields in enumerate(data, 1))
+    names = {
+        column: dict(enumerate(feature.names))
+        for column, feature in (data.features or {}).items()
+        if hasattr(feature, "names")
+    }
+    for number, fields in enumerate(data, 1):
+        for column in names.keys() & fields.keys():
+            label = fields[column]
+            fields[column] = names[column].get(label, label) if label != -1 else None
+        yield Record(number, fields, unit="row")
 
 
 def _lines(lines: Iterable[str], name: str, problems: Problems) -> Iterator[Document]:

@@ -48,6 +48,7 @@ MISTAKES = [  # files beside one.csv, the runs and options, and message
         "a.jsonl has no references beside the column 'label', which --columns names for predictions, too; name their",
     ),
     ({}, "one.csv one.csv --columns prediction=guess", "--columns prediction=guess: no run has this column"),
+    ({}, "one.csv one.csv --part test", "--part test: no run is a folder of `mybert finetune`; leave it out"),
     ({}, "one.csv one.csv --columns guess", "--columns guess: expected prediction=COLUMN"),
     ({"folder/file": ""}, "one.csv folder", "has no predictions.jsonl of validation rows"),
     (

@@ -189,6 +189,15 @@ def test_a_saved_data_set_and_a_saved_dictionary_of_splits(tmp_path):
     assert texts(tmp_path / "two" / "train") == TEXTS
 
 
+def test_classes_of_a_data_set_are_named(tmp_path):
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
+    )
+    datasets.Dataset.from_dict({"text": TEXTS, "label": [1, 0, -1]}, features).save_to_disk(tmp_path / "data")
+    found = read_documents([str(tmp_path / "data")], with_other_columns=True)
+    assert [document.others["label"] for document in found] == ["good", "bad", None]
+
+
 @pytest.mark.parametrize("format", [("torch", ["id"]), ("numpy", None), ("pandas", None), ("arrow", ["text"])])
 def test_the_format_of_a_saved_data_set_changes_no_value_and_hides_no_column(tmp_path, format):
     data = datasets.Dataset.from_dict({"text": TEXTS, "id": [1, 2, 3]})
