@@ -131,10 +131,11 @@ def _calibrate(job: Job, model: PreTrainedModel, task: Task, result: dict[str, A
 def fit_temperature(probabilities: Sequence[Sequence[float]], labels: Sequence[int]) -> float:
     """The temperature by which logits must be divided for the least cross-entropy of the labels.
 
-    Their softmax is given, of rows that may have different numbers of choices.
+    Their softmax is given, of rows that may have different numbers of choices. A probability that float32 rounds to 0
+    counts as its smallest number, or the loss of a surely wrong row would be infinite at any temperature.
     """
-    with np.errstate(divide="ignore"):  # log 0 of choices that a row does not have
-        logits = np.log(np.array(list(itertools.zip_longest(*probabilities, fillvalue=0.0))).T)
+    given = np.array(list(itertools.zip_longest(*probabilities, fillvalue=np.nan))).T
+    logits = np.where(np.isnan(given), -np.inf, np.log(np.maximum(given, np.finfo(np.float32).tiny)))
 
     def loss(logarithm: float) -> float:
         return -log_softmax(logits / np.exp(logarithm), axis=1)[np.arange(len(labels)), labels].mean()

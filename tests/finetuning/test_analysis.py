@@ -50,6 +50,16 @@ def test_the_temperature_of_scaled_logits_is_found():
         assert fit_temperature(softmax(scale * logits, axis=1), labels) == pytest.approx(scale, rel=0.05)
 
 
+def test_a_probability_that_float32_rounds_to_0_is_its_smallest_number():
+    """One of 200 rows is wrong: at the best temperature, the two logits differ by log 199."""
+    logits = np.tile(np.float32([200, 0]), (200, 1))
+    probabilities = softmax(logits, axis=1)
+    assert probabilities[0].tolist() == [1, 0]
+    smallest = np.log(np.finfo(np.float32).tiny)
+    found = fit_temperature(probabilities, [0] * 199 + [1])
+    assert found == pytest.approx(-smallest / np.log(199), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "features", "logits", "expected", "right"),
     [

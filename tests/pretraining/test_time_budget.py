@@ -28,6 +28,7 @@ from mybert.pretraining.planning.measurement import StepTimes, measure_steps
 from mybert.pretraining.planning.plan_command import random_corpus
 from mybert.pretraining.planning.rules import budget_rules, options_by_rule
 from mybert.pretraining.settings import PretrainSettings
+from mybert.training.muon import MuonAdamW
 
 IMPORTED = time.monotonic()
 QUICK = {"time_budget": "8s", "per_device_train_batch_size": 4}
@@ -357,7 +358,10 @@ def test_batches_give_a_short_run_a_thousand_steps_whatever_a_step_costs():
     assert tokens_per_batch("tiny", 10, 1e-3, 0.2, 600) == 600
 
 
-def test_steps_are_measured_in_every_type_and_with_every_optimizer():
+def test_steps_are_measured_in_every_type_and_with_every_optimizer(monkeypatch):
+    for kind, seconds in ((MuonAdamW, 0.04), (torch.optim.AdamW, 0.005)):  # the difference is larger than any noise
+        step = kind.step
+        monkeypatch.setattr(kind, "step", lambda self, step=step, seconds=seconds: (time.sleep(seconds), step(self)))
     corpus = random_corpus(60, 40)
     settings = PretrainSettings(output="out", corpus="c", size="tiny", dropout=0.0)
     arguments = PretrainingArguments(output_dir="out", use_cpu=True)
@@ -367,7 +371,7 @@ def test_steps_are_measured_in_every_type_and_with_every_optimizer():
     )
     assert times.costs.length == 40 and times.costs.config.vocab_size == 60
     assert 0 < times.gradients["float32"] < 1 and times.gradients.keys() == set(types)
-    assert times.optimizers.keys() == {"muon", "adamw"} and min(*times.optimizers.values(), times.evaluation) > 0
+    assert times.optimizers["muon"] > times.optimizers["adamw"] > 0.005 and times.evaluation > 0
     rate = times.tokens_per_second("float32", "muon", 100, 2)
     assert 200 / rate == pytest.approx(200 * times.gradients["float32"] + times.optimizers["muon"])
 
