@@ -17,7 +17,7 @@ _WORDS = 200  # read of each text
 _COMPARED = 200  # rows at most, for one row
 _NOT_WORDS = re.compile(r"[\W_]+")
 
-Row = Sequence[str]
+Row = tuple[str, ...]
 """The texts of a row, in lower case and without punctuation."""
 
 
@@ -34,22 +34,22 @@ class SimilarRows:
     """
 
     def __init__(self, rows: Iterable[Row]):
-        self._counts = Counter(itertools.chain.from_iterable(map(_pairs, rows)))
-        self._rows: list[tuple[Row, frozenset[Any]]] = []
+        self._pairs = {row: _pairs(row) for row in rows}
+        self._counts = Counter(itertools.chain.from_iterable(self._pairs.values()))
+        self._rows: list[Row] = []
         self._having: dict[Any, list[int]] = defaultdict(list)  # rows by their rarest pairs
 
     def add(self, row: Row) -> None:
-        pairs = _pairs(row)
-        for pair in _rarest(pairs, self._counts):
+        for pair in _rarest(self._pairs[row], self._counts):
             self._having[pair].append(len(self._rows))
-        self._rows.append((row, pairs))
+        self._rows.append(row)
 
     def similar(self, row: Row) -> list[int]:
         """The numbers of similar rows; of very many that share rare word pairs, some are compared."""
-        pairs = _pairs(row)
+        pairs = self._pairs[row] if row in self._pairs else _pairs(row)
         candidates = {number for pair in _rarest(pairs, self._counts) for number in self._having.get(pair, ())}
-        compared = [(number, *self._rows[number]) for number in itertools.islice(candidates, _COMPARED)]
-        return [n for n, other, some in compared if _similar(pairs, some) and all(map(_alike, other, row))]
+        compared = [(number, self._rows[number]) for number in itertools.islice(candidates, _COMPARED)]
+        return [n for n, other in compared if _similar(pairs, self._pairs[other]) and all(map(_alike, other, row))]
 
 
 def nearly_equal(rows: Sequence[Row], others: Iterable[Row]) -> list[bool]:
